@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import functools
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -21,12 +23,29 @@ from jumpmq.topology.json_form import to_json
 P = ParamSpec("P")
 
 
+_started: ContextVar[AsyncExitStack | None] = ContextVar("_started", default=None)
+"""Stops of the brokers started within the innermost :func:`stopping`."""
+
+
+@asynccontextmanager
+async def stopping() -> AsyncIterator[None]:
+    """Stop all running brokers that :func:`started` has started in this context, the last one first."""
+    async with AsyncExitStack() as stack:
+        before = _started.set(stack)
+        stack.callback(_started.reset, before)
+        yield
+
+
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test as a coroutine, in an event loop of its own."""
+    """A test as a coroutine, in an event loop of its own, and with its brokers stopped at the end."""
+
+    async def stopped_at_the_end(*args: P.args, **kwargs: P.kwargs) -> None:
+        async with stopping():
+            await test(*args, **kwargs)
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
+        asyncio.run(stopped_at_the_end(*args, **kwargs))
 
     return run
 
@@ -48,9 +67,12 @@ def config_of(home: int, homes: int, directory: Path, *, durable: bool = True, *
 
 
 async def started(config: Config, enter: Enter = alone) -> Broker:
-    """A broker that serves, with its peers."""
+    """A broker that serves, with its peers, to the end of the test or of a context of its own; see :func:`stopping`."""
     async with asyncio.timeout(PATIENCE):
-        return await start(config, enter)
+        broker = await start(config, enter)
+    if (stack := _started.get()) is not None:
+        stack.push_async_callback(stopped, broker)
+    return broker
 
 
 async def stopped(broker: Broker) -> None:

@@ -217,7 +217,6 @@ async def test_a_start_that_fails_changes_nothing_of_what_was_delivered(tmp_path
         await started(replace(config, port=other.getsockname()[1]))
     broker = await started(config)
     assert [message.redelivered for message in queue_of(broker, "q").take(2)] == [True, crash]
-    await stopped(broker)
 
 
 STRATEGIES = ("at-most-once", "at-least-once")

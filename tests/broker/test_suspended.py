@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from tests.brokers import config_of, declare, in_loop, queue_of, started, stopped, until, with_channel
+from tests.brokers import config_of, declare, in_loop, queue_of, started, until, with_channel
 
 from jumpmq.broker.connection.pause import STOPPED
 from jumpmq.queues import clock
@@ -23,17 +23,14 @@ def suspend(patched: pytest.MonkeyPatch) -> None:
 async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once when the machine goes on, though the timer was set for half an hour; an unused queue stays."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
-    try:
-        await declare(broker, "q", **{"x-message-ttl": 1_800_000})
-        await declare(broker, "unused", **{"x-expires": 1_800_000})
-        await with_channel(broker, lambda channel: channel.basic_publish("", "q", b"old"))
-        suspend(monkeypatch)
-        await until(lambda: queue_of(broker, "q").message_count == 0)
-        await with_channel(broker, lambda channel: channel.basic_publish("", "q", b"new"))
-        assert queue_of(broker, "q").message_count == 1
-        assert "unused" in broker.topology.vhosts["/"].queues
-    finally:
-        await stopped(broker)
+    await declare(broker, "q", **{"x-message-ttl": 1_800_000})
+    await declare(broker, "unused", **{"x-expires": 1_800_000})
+    await with_channel(broker, lambda channel: channel.basic_publish("", "q", b"old"))
+    suspend(monkeypatch)
+    await until(lambda: queue_of(broker, "q").message_count == 0)
+    await with_channel(broker, lambda channel: channel.basic_publish("", "q", b"new"))
+    assert queue_of(broker, "q").message_count == 1
+    assert "unused" in broker.topology.vhosts["/"].queues
 
 
 @in_loop
@@ -43,16 +40,11 @@ async def test_a_client_s_first_words_after_it_wait_in_a_cluster(
     """Until this node knows what the others have decided meanwhile."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     stops: list[bool] = []
-    try:
-        broker.pause.on_late = lambda: stops.append(broker.pause.active)
-        await until(lambda: broker.pause.late_at < HOUR * 1_000_000)
-        connection = await asyncio.to_thread(
-            pika.BlockingConnection, pika.ConnectionParameters("127.0.0.1", broker.port)
-        )
-        suspend(monkeypatch)
-        await until(lambda: stops)
-        assert broker.pause.active
-        broker.pause.end(STOPPED)
-        await asyncio.to_thread(connection.close)
-    finally:
-        await stopped(broker)
+    broker.pause.on_late = lambda: stops.append(broker.pause.active)
+    await until(lambda: broker.pause.late_at < HOUR * 1_000_000)
+    connection = await asyncio.to_thread(pika.BlockingConnection, pika.ConnectionParameters("127.0.0.1", broker.port))
+    suspend(monkeypatch)
+    await until(lambda: stops)
+    assert broker.pause.active
+    broker.pause.end(STOPPED)
+    await asyncio.to_thread(connection.close)

@@ -62,20 +62,17 @@ async def test_consumers_wait_for_the_disk_and_miss_nothing(
             channel.connection.process_data_events(0.05)
 
     broker = await started(config_of(1, 1, tmp_path))
-    try:
-        await with_channel(broker, publish)
-        consuming = asyncio.ensure_future(with_channel(broker, consume))
-        await until(lambda: "cannot be read: Input/output error" in caplog.text)
-        assert broker.losses
-        await asyncio.sleep(0.3)
-        assert found == list(range(len(found))) and len(found) < COUNT
-        disk.fails = False
-        await until(lambda: len(found) == COUNT)
-        assert found == list(range(COUNT))
-        stop.set()
-        await consuming
-    finally:
-        await stopped(broker)
+    await with_channel(broker, publish)
+    consuming = asyncio.ensure_future(with_channel(broker, consume))
+    await until(lambda: "cannot be read: Input/output error" in caplog.text)
+    assert broker.losses
+    await asyncio.sleep(0.3)
+    assert found == list(range(len(found))) and len(found) < COUNT
+    disk.fails = False
+    await until(lambda: len(found) == COUNT)
+    assert found == list(range(COUNT))
+    stop.set()
+    await consuming
 
 
 def test_who_asks_for_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,4 +112,3 @@ async def test_a_start_that_cannot_read_the_end_of_a_stream_says_so(
     broker = await started(config_of(1, 1, tmp_path))
     stream = broker.topology.vhosts["/"].queues["s"]
     assert [int(one.body) for one in stream.peek(0, stream.next_seq)] == list(range(COUNT))
-    await stopped(broker)

@@ -1,14 +1,14 @@
 """Nodes of a cluster in one event loop, each a :class:`Broker` of its own, with a real etcd."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import pika
 from tests import brokers
 from tests.etcd import EtcdMember, etcd
-from tests.nodes.homes import NODES, stopped
+from tests.nodes.homes import NODES
 from tests.waiting import PATIENCE
 
 from jumpmq.broker import Broker, Config
@@ -30,20 +30,18 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._brokers: list[Broker] = []
         self._clients: list[Etcd] = []
-        self._stack = ExitStack()
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         self.members = self._stack.enter_context(etcd(self._directory))
+        await self._stack.enter_async_context(brokers.stopping())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        with self._stack:
+        async with self._stack:
             for client in self._clients:
                 await client.close()
-            for broker in reversed(self._brokers):
-                await stopped(broker)
 
     def config(self, number: int, **settings: Any) -> Config:
         """The settings of a node."""
@@ -59,9 +57,7 @@ class Cluster:
 
     async def started(self, config: Config) -> Broker:
         """A node with these settings that serves."""
-        broker = await started(config)
-        self._brokers.append(broker)
-        return broker
+        return await started(config)
 
     def client(self) -> Etcd:
         """A client of etcd beside those of the nodes."""

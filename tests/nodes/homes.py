@@ -3,12 +3,12 @@
 import functools
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests import brokers
-from tests.brokers import config_of, definitions_of, in_loop, propose, stopped, until
+from tests.brokers import config_of, definitions_of, in_loop, propose, stopped, stopping, until
 from tests.nodes.fixed_directory import FixedDirectory
 
 from jumpmq.broker import Broker, Config
@@ -34,30 +34,27 @@ NODES = "one@host", "two@host", "three@host"
 async def homes(
     count: int, directory: Path | None = None, *, durable: bool = True, **settings: Any
 ) -> AsyncIterator[list[Broker]]:
-    """So many homes that have joined each other; the first is ``[0]``. They are stopped at the end."""
-    async with AsyncExitStack() as stack:
+    """So many homes that have joined each other; the first is ``[0]``. All homes are stopped at the end, those that the
+    test has started again as well."""
+    with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found: list[Broker] = []
-        for home in range(1, count + 1):
-            broker = await started(config_of(home, count, directory, durable=durable, **settings))
-            stack.push_async_callback(stopped, broker)
-            found.append(broker)
-        yield found
+        async with stopping():
+            yield [
+                await started(config_of(home, count, directory, durable=durable, **settings))
+                for home in range(1, count + 1)
+            ]
 
 
 @asynccontextmanager
 async def nodes(count: int, directory: Path, **settings: Any) -> AsyncIterator[list[Broker]]:
     """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
     others = FixedDirectory("cluster", "s" * 64)
-    async with AsyncExitStack() as stack:
-        found: list[Broker] = []
-        for home in range(1, count + 1):
-            config = config_of(home, count, directory, node=NODES[home - 1], **settings)
-            broker = await started(config, others)
-            stack.push_async_callback(stopped, broker)
-            found.append(broker)
-        yield found
+    async with stopping():
+        yield [
+            await started(config_of(home, count, directory, node=NODES[home - 1], **settings), others)
+            for home in range(1, count + 1)
+        ]
 
 
 async def started(config: Config, directory: FixedDirectory | None = None) -> Broker:

@@ -103,13 +103,10 @@ async def test_a_home_that_was_away_replays_what_it_missed(tmp_path: Path) -> No
         for number in range(5):
             await propose(brokers[1], declaration(brokers[1], f"meanwhile-{number}"))
         again = await started(config_of(3, 3, tmp_path))
-        try:
-            assert set(definitions_of(again)["/"]) == {"before", *(f"meanwhile-{number}" for number in range(5))}
-            assert state_of(again.topology) == state_of(brokers[0].topology)
-            await propose(again, declaration(again, "after"))
-            assert "after" in definitions_of(brokers[1])["/"]
-        finally:
-            await stopped(again)
+        assert set(definitions_of(again)["/"]) == {"before", *(f"meanwhile-{number}" for number in range(5))}
+        assert state_of(again.topology) == state_of(brokers[0].topology)
+        await propose(again, declaration(again, "after"))
+        assert "after" in definitions_of(brokers[1])["/"]
 
 
 @in_loop
@@ -120,11 +117,8 @@ async def test_transient_queues_end_with_their_home_only(tmp_path: Path) -> None
             await propose(broker, DeclareQueue(broker.topology.define_queue("/", name)))
         await stopped(brokers[1])
         again = await started(config_of(2, 3, tmp_path))
-        try:
-            assert list(definitions_of(brokers[0])["/"]) == ["transient-3"]
-            assert state_of(again.topology) == state_of(brokers[2].topology)
-        finally:
-            await stopped(again)
+        assert list(definitions_of(brokers[0])["/"]) == ["transient-3"]
+        assert state_of(again.topology) == state_of(brokers[2].topology)
 
 
 def connected(broker: Broker) -> pika.BlockingConnection:
@@ -157,13 +151,10 @@ async def test_while_the_first_home_is_away_clients_are_told_that_definitions_st
         with second.turns.turn():  # nobody waits for what the broker itself wants
             pending = second.topology.propose(declaration(second, "by-the-broker"))
         first = await started(config_of(1, 2, tmp_path))
-        try:
-            await until(lambda: pending.decided)
-            await asyncio.to_thread(declare_there, second, "after")
-            assert set(definitions_of(first)["/"]) == {"before", "waits", "by-the-broker", "after"}
-            assert state_of(first.topology) == state_of(second.topology)
-        finally:
-            await stopped(first)
+        await until(lambda: pending.decided)
+        await asyncio.to_thread(declare_there, second, "after")
+        assert set(definitions_of(first)["/"]) == {"before", "waits", "by-the-broker", "after"}
+        assert state_of(first.topology) == state_of(second.topology)
 
 
 @in_loop
@@ -174,18 +165,15 @@ async def test_the_first_home_starts_again_and_goes_on(tmp_path: Path) -> None:
         with brokers[1].turns.turn():  # waits for the first home
             pending = brokers[1].topology.propose(declaration(brokers[1], "meanwhile"))
         first = await started(config_of(1, 3, tmp_path))
-        try:
-            known = asyncio.Event()
-            pending.then(known.set)
-            async with asyncio.timeout(20):
-                await known.wait()
-            pending.result()
-            await propose(brokers[2], declaration(brokers[2], "after"))
-            for broker in (first, brokers[1], brokers[2]):
-                assert set(definitions_of(broker)["/"]) == {"before", "meanwhile", "after"}
-            assert state_of(first.topology) == state_of(brokers[1].topology) == state_of(brokers[2].topology)
-        finally:
-            await stopped(first)
+        known = asyncio.Event()
+        pending.then(known.set)
+        async with asyncio.timeout(20):
+            await known.wait()
+        pending.result()
+        await propose(brokers[2], declaration(brokers[2], "after"))
+        for broker in (first, brokers[1], brokers[2]):
+            assert set(definitions_of(broker)["/"]) == {"before", "meanwhile", "after"}
+        assert state_of(first.topology) == state_of(brokers[1].topology) == state_of(brokers[2].topology)
 
 
 @in_loop
@@ -214,12 +202,9 @@ async def test_a_home_of_another_broker_is_refused(tmp_path: Path) -> None:
         pass
     (tmp_path / "one" / "home-2").rename(tmp_path / "moved")
     (tmp_path / "two" / "home-2").rename(tmp_path / "one" / "home-2")
-    first = await started(config_of(1, 2, tmp_path / "one"))
-    try:
-        with pytest.raises(BrokerError, match="belongs to another broker"):
-            await started(config_of(2, 2, tmp_path / "one"))
-    finally:
-        await stopped(first)
+    await started(config_of(1, 2, tmp_path / "one"))
+    with pytest.raises(BrokerError, match="belongs to another broker"):
+        await started(config_of(2, 2, tmp_path / "one"))
 
 
 @in_loop
@@ -269,10 +254,7 @@ async def test_no_queue_is_placed_at_a_home_that_has_not_ended_what_its_last_pro
             await propose(first, DeclareQueue(first.topology.define_queue("/", name)))
         goes_on.set()
         again = await starting
-        try:
-            assert all(definitions_of(broker)["/"].keys() == {"q", "r", "s"} for broker in (first, again))
-        finally:
-            await stopped(again)
+        assert all(definitions_of(broker)["/"].keys() == {"q", "r", "s"} for broker in (first, again))
 
 
 @in_loop

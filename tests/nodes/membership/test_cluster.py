@@ -524,7 +524,6 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
             await cluster.started(config)
         node = await cluster.started(replace(config, cluster="tset"))
         assert (node.node, node.config.home) == (NODES[0], 1)
-        await stopped(node)
 
 
 @in_loop
@@ -582,10 +581,9 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
         failures: list[str] = []
         first.peers._member.etcd.on_failure = failures.append  # type: ignore[union-attr]
         shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
-        copy = await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
+        await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
         await until(lambda: failures)
         assert "another process serves node 'one@host'" in failures[0]
-        await stopped(copy)
 
 
 @in_loop
@@ -615,7 +613,6 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
         assert found is not None
         assert newer.boot.encode() in found.value
         assert [who for who, _ in failures] == ["older"]
-        await stopped(newer)
 
 
 @in_loop
@@ -670,10 +667,7 @@ async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tm
         assert state_of(first.topology) == state_of(second.topology)
         assert second.topology.vhosts["/"].queues["kept"].message_count == 3
         third = await cluster.start(2)
-        try:
-            assert state_of(first.topology) == state_of(third.topology)
-        finally:
-            await stopped(third)
+        assert state_of(first.topology) == state_of(third.topology)
 
 
 @pytest.mark.slow
@@ -713,10 +707,7 @@ async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.Mo
             while await compacted() < 10:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         second = await cluster.start(1)
-        try:
-            assert state_of(first.topology) == state_of(second.topology)
-        finally:
-            await stopped(second)
+        assert state_of(first.topology) == state_of(second.topology)
 
 
 @in_loop

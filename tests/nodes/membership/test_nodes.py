@@ -30,28 +30,24 @@ async def test_a_node_that_others_forget_stops_and_keeps_what_it_has(tmp_path: P
     known = FixedDirectory("cluster", "s" * 64)
     first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
     failures: list[str] = []
-    try:
-        name = "kept"
-        await propose(second, DeclareQueue(second.topology.define_queue("/", name, durable=True)))
-        with pytest.raises(PreconditionFailed, match="'one@host' cannot forget itself"):
-            await propose(second, ForgetNode("one@host"))
-        await stopped(second)
-        await propose(first, ForgetNode("two@host"))
-        assert name not in first.topology.vhosts["/"].declared
-        config = config_of(2, 2, tmp_path, node="two@host")
-        again = partial(enter, directory=known)
-        starting = asyncio.ensure_future(start(config, again, on_failure=failures.append))
-        await until(lambda: failures)
-        assert "it keeps its data" in failures[0]
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        commits = Commits()
-        kept = Opened(config, commits).definitions
-        assert [value["name"] for kind, _, value in kept if kind == "queue"] == [name]
-        await commits.close()
-    finally:
-        await stopped(second)
-        await stopped(first)
+    name = "kept"
+    await propose(second, DeclareQueue(second.topology.define_queue("/", name, durable=True)))
+    with pytest.raises(PreconditionFailed, match="'one@host' cannot forget itself"):
+        await propose(second, ForgetNode("one@host"))
+    await stopped(second)
+    await propose(first, ForgetNode("two@host"))
+    assert name not in first.topology.vhosts["/"].declared
+    config = config_of(2, 2, tmp_path, node="two@host")
+    again = partial(enter, directory=known)
+    starting = asyncio.ensure_future(start(config, again, on_failure=failures.append))
+    await until(lambda: failures)
+    assert "it keeps its data" in failures[0]
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    commits = Commits()
+    kept = Opened(config, commits).definitions
+    assert [value["name"] for kind, _, value in kept if kind == "queue"] == [name]
+    await commits.close()
 
 
 @in_loop
@@ -64,14 +60,10 @@ async def test_a_node_has_the_name_of_its_machine_and_keeps_it(tmp_path: Path, m
 
     first = await start(1, "owl.example")
     second = await start(2, "sparrow.example")
-    try:
-        assert first.topology.nodes == second.topology.nodes == {"jumpmq@owl": [1], "jumpmq@sparrow": [2]}
-        await stopped(second)
-        second = await start(2, "renamed.example")
-        assert (second.node, second.topology.nodes) == ("jumpmq@sparrow", first.topology.nodes)
-    finally:
-        await stopped(second)
-        await stopped(first)
+    assert first.topology.nodes == second.topology.nodes == {"jumpmq@owl": [1], "jumpmq@sparrow": [2]}
+    await stopped(second)
+    second = await start(2, "renamed.example")
+    assert (second.node, second.topology.nodes) == ("jumpmq@sparrow", first.topology.nodes)
 
 
 @in_loop

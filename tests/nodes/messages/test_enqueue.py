@@ -55,10 +55,7 @@ async def test_what_was_confirmed_is_on_the_home_s_disk(tmp_path: Path) -> None:
         await with_channel(brokers[0], work)
         await stopped(brokers[1])
         again = await started(config_of(2, 2, tmp_path))
-        try:
-            assert bodies(again, "q") == [b"%d" % number for number in range(100)]
-        finally:
-            await stopped(again)
+        assert bodies(again, "q") == [b"%d" % number for number in range(100)]
 
 
 @in_loop
@@ -197,11 +194,8 @@ async def test_a_home_that_is_down_has_its_messages_nacked_and_others_go_on(tmp_
         await with_channel(brokers[0], work)
         assert bodies(brokers[2], "up") == [b"1", b"3"]
         again = await started(config_of(2, 3, tmp_path))
-        try:
-            await with_channel(brokers[0], lambda channel: channel.basic_publish("", "down", b"4"))
-            await until(lambda: bodies(again, "down") == [b"4"])
-        finally:
-            await stopped(again)
+        await with_channel(brokers[0], lambda channel: channel.basic_publish("", "down", b"4"))
+        await until(lambda: bodies(again, "down") == [b"4"])
 
 
 @in_loop
@@ -301,11 +295,8 @@ async def test_dead_letters_wait_for_a_home_that_is_down(tmp_path: Path) -> None
         await with_channel(brokers[0], work)
         await asyncio.sleep(0.3)
         again = await started(config_of(2, 2, tmp_path))
-        try:
-            await until(lambda: bodies(again, "letters"))
-            assert bodies(again, "letters") == [b"letter"]
-        finally:
-            await stopped(again)
+        await until(lambda: bodies(again, "letters"))
+        assert bodies(again, "letters") == [b"letter"]
 
 
 @in_loop

@@ -59,7 +59,6 @@ async def test_what_is_forwarded_is_on_the_home_s_disk_in_order(tmp_path: Path) 
         await stopped(second)
         again = await started(config_of(2, 2, tmp_path))
         assert bodies(again, "q") == [b"%d" % number for number in range(3000)]
-        await stopped(again)
 
 
 @in_loop
@@ -85,8 +84,6 @@ async def test_what_is_for_a_home_that_is_down_waits_also_over_restarts(tmp_path
         queue = queue_of(second, "q")
         assert [one.body for one in queue.peek(1, queue.next_seq) if not one.persistent] == [b"transient"]
         assert first.memory.by_kind["staged"] == 0
-        await stopped(second)
-        await stopped(first)
 
 
 @in_loop
@@ -126,7 +123,6 @@ async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert bodies(second, "q") == [b"1", b"2", b"3"]
-        await stopped(second)
 
 
 @in_loop
@@ -154,7 +150,6 @@ async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_whe
         second = await started(config_of(2, 2, tmp_path))  # a restart in order
         queue = queue_of(second, "q")
         assert [(one.body, one.redelivered) for one in queue.take(1)] == [(b"1", True)]
-        await stopped(second)
 
 
 @in_loop
@@ -188,7 +183,6 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         await until(lambda: kept(first) == [(2, 0, 0)])
         queue = queue_of(second, "q")
         assert [(one.body, one.redelivered) for one in queue.peek(1, queue.next_seq)] == [(b"1", True), (b"2", False)]
-        await stopped(second)
 
 
 @in_loop
@@ -211,7 +205,6 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
         second.set_limits(memory=1 << 30)
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert bodies(second, "q") == [b"1", b"2", b"3"]
-        await stopped(first)
 
 
 @in_loop
@@ -226,7 +219,6 @@ async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_start
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: bodies(first, "q") == [b"1", b"2"])
         await until(lambda: kept(second) == [(1, 0, 0)])
-        await stopped(second)
 
 
 @in_loop
@@ -249,7 +241,6 @@ async def test_what_is_damaged_on_its_way_is_named_and_waited_for_no_more(
         assert "1 messages for" in caplog.text
         await keep(first, "q", b"2")
         await until(lambda: bodies(second, "q") == [b"2"])
-        await stopped(first)
 
 
 @in_loop
@@ -278,7 +269,6 @@ async def test_what_cannot_be_read_for_a_while_is_sent_later_in_order(
         fails = False
         await until(lambda: bodies(second, "q") == [b"1", b"2", b"3"])
         await until(lambda: kept(first) == [(2, 0, 0)])
-        await stopped(first)
 
 
 @in_loop
@@ -370,8 +360,6 @@ async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_dis
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert bodies(second, "letters") == [b"1", b"2", b"3", b"4", b"5"]
         assert first.memory.by_kind["staged"] == 0
-        await stopped(second)
-        await stopped(first)
 
 
 @in_loop
@@ -398,7 +386,6 @@ async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: len(bodies(second, "letters")) == 5000 and kept(first) == [(2, 0, 0)])
         assert bodies(second, "letters") == [b"%d" % number for number in range(5000)]
-        await stopped(second)
 
 
 @pytest.mark.slow

@@ -80,13 +80,9 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
         for broker in brokers:
             await stopped(broker)
         again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
-        try:
-            assert [int(body) for body in bodies(again[1], "q")] == found
-            assert state_of(again[0].topology) == state_of(again[1].topology)
-            assert is_over(*again)
-        finally:
-            for broker in again:
-                await stopped(broker)
+        assert [int(body) for body in bodies(again[1], "q")] == found
+        assert state_of(again[0].topology) == state_of(again[1].topology)
+        assert is_over(*again)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -265,11 +261,7 @@ async def test_it_goes_on_after_either_home_was_away(tmp_path: Path) -> None:
         brokers[2] = third = await started(config_of(3, 3, tmp_path))
         await publish(first, "", "q", 500, 10)
         await until(lambda: is_over(first, second, third))
-        try:
-            assert [int(body) for body in bodies(third, "q")] == list(range(510))
-        finally:
-            await stopped(second)
-            await stopped(third)
+        assert [int(body) for body in bodies(third, "q")] == list(range(510))
 
 
 @in_loop
@@ -293,11 +285,7 @@ async def test_deliveries_of_a_quorum_queue_are_counted_on(tmp_path: Path) -> No
             found = [channel.basic_get("q") for _ in range(2)]
             return [(body, (properties.headers or {}).get("x-delivery-count")) for _, properties, body in found]
 
-        try:
-            assert await with_channel(brokers[0], get) == [(b"0", 2), (b"1", 0)]
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        assert await with_channel(brokers[0], get) == [(b"0", 2), (b"1", 0)]
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -317,12 +305,8 @@ async def test_what_was_delivered_is_marked_also_when_all_homes_have_ended_in_or
             found = [channel.basic_get("q", auto_ack=True) for _ in range(3)]
             return sorted((int(body), method.redelivered) for method, _, body in found)
 
-        try:
-            found = await with_channel(again[0], get)
-            assert found[0] == (0, True)
-        finally:
-            for broker in again:
-                await stopped(broker)
+        found = await with_channel(again[0], get)
+        assert found[0] == (0, True)
 
 
 @in_loop
@@ -367,7 +351,6 @@ async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> 
         again = await started(config_of(1, 2, tmp_path))
         assert again.store is not None
         assert not again.losses
-        await stopped(again)
 
 
 @in_loop
@@ -480,8 +463,6 @@ async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path
         await move(brokers[0], "r", 2)
         await until(lambda: is_over(*brokers))
         assert len(bodies(brokers[1], "r")) == 5
-        for broker in brokers:
-            await stopped(broker)
 
 
 @in_loop
@@ -530,12 +511,8 @@ async def test_a_stream_moves_with_its_files_and_offsets(tmp_path: Path) -> None
         for broker in brokers:
             await stopped(broker)
         again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
-        try:
-            assert read(again[0], "s") == [(number, number) for number in range(810)]
-            assert not any(broker.losses for broker in again)
-        finally:
-            for broker in again:
-                await stopped(broker)
+        assert read(again[0], "s") == [(number, number) for number in range(810)]
+        assert not any(broker.losses for broker in again)
 
 
 @pytest.mark.slow
@@ -628,15 +605,11 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
         await until(lambda: is_over(*brokers) and copy.exists())
     monkeypatch.undo()
     again = [await started(config_of(home, 2, copy)) for home in (1, 2)]
-    try:
-        await until(lambda: is_over(*again))
-        await again[1].committed()
-        assert read(again[1], "s") == [(number, number) for number in range(23)]
-        position = queue_of(again[1], "s").offsets.get("g")
-        assert 15 <= position.offset <= 23
-    finally:
-        for broker in again:
-            await stopped(broker)
+    await until(lambda: is_over(*again))
+    await again[1].committed()
+    assert read(again[1], "s") == [(number, number) for number in range(23)]
+    position = queue_of(again[1], "s").offsets.get("g")
+    assert 15 <= position.offset <= 23
 
 
 def read_by_group(channel: Any, count: int, arguments: dict[str, Any]) -> list[int]:
@@ -715,12 +688,9 @@ async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
         if arguments:
             await until(lambda: contents.undelivered_count)
         brokers[2] = third = await started(config_of(3, 3, tmp_path))
-        try:
-            await until(lambda: is_over(first, second, third))
-            await until(lambda: queue_of(third, "dead").message_count >= 10)
-            assert [int(body) for body in bodies(third, "dead")] == list(range(10))
-        finally:
-            await stopped(third)
+        await until(lambda: is_over(first, second, third))
+        await until(lambda: queue_of(third, "dead").message_count >= 10)
+        assert [int(body) for body in bodies(third, "dead")] == list(range(10))
 
 
 @in_loop

@@ -179,8 +179,6 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
         assert written[0] < octets + 10_000
     finally:
         room.set()
-        await stopped(second)
-        await stopped(first)
 
 
 @in_loop
@@ -409,19 +407,15 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(stream_copies, "LOOK", 0.1)
     known = FixedDirectory("cluster", "s" * 64)
     first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
-    try:
-        await declare(first, "s", **SMALL)
-        await stopped(second)
-        of_stream, of_none = leave(first.topology.vhosts["/"].declared["s"].id), leave(77)
-        second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known)
-        await until(lambda: not of_none.exists())
-        await asyncio.sleep(0.3)
-        assert of_stream.exists()
-        monkeypatch.setattr(stream_copies, "KEPT", 0.1)
-        await until(lambda: not of_stream.exists())
-    finally:
-        await stopped(second)
-        await stopped(first)
+    await declare(first, "s", **SMALL)
+    await stopped(second)
+    of_stream, of_none = leave(first.topology.vhosts["/"].declared["s"].id), leave(77)
+    second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known)
+    await until(lambda: not of_none.exists())
+    await asyncio.sleep(0.3)
+    assert of_stream.exists()
+    monkeypatch.setattr(stream_copies, "KEPT", 0.1)
+    await until(lambda: not of_stream.exists())
 
 
 @pytest.mark.slow
