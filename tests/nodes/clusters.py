@@ -2,8 +2,9 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pika
 from tests import brokers
@@ -14,7 +15,10 @@ from tests.waiting import PATIENCE
 from jumpmq.broker import Broker, Config
 from jumpmq.nodes.entering import enter
 from jumpmq.nodes.etcd.client import Etcd
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.topology import DeclareQueue
+
+E = TypeVar("E", bound=Etcd)
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -22,19 +26,25 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 class Cluster:
     """An etcd of one member, and the nodes that are started: all of them are stopped at the end, the last one first.
 
+    Args:
+        options: of etcd.
+        timing: of all nodes.
+
     Attributes:
         members: of etcd.
     """
 
     members: list[EtcdMember]
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str, timing: Timing = TIMING) -> None:
         self._directory = directory
+        self._options = options
+        self._timing = timing
         self._clients: list[Etcd] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self.members = self._stack.enter_context(etcd(self._directory))
+        self.members = self._stack.enter_context(etcd(self._directory, options=self._options))
         await self._stack.enter_async_context(brokers.stopping())
         return self
 
@@ -57,12 +67,13 @@ class Cluster:
 
     async def started(self, config: Config) -> Broker:
         """A node with these settings that serves."""
-        return await started(config)
+        return await started(config, self._timing)
 
-    def client(self) -> Etcd:
+    def client(self, made_by: type[E] = Etcd) -> E:  # type: ignore[assignment]
         """A client of etcd beside those of the nodes."""
-        self._clients.append(Etcd([self.members[0].url]))
-        return self._clients[-1]
+        client = made_by([self.members[0].url])
+        self._clients.append(client)
+        return client
 
 
 def config_of(number: int, directory: Path, members: list[EtcdMember], **settings: Any) -> Config:
@@ -81,9 +92,9 @@ def config_of(number: int, directory: Path, members: list[EtcdMember], **setting
     )
 
 
-async def started(config: Config) -> Broker:
+async def started(config: Config, timing: Timing = TIMING) -> Broker:
     """A node that serves."""
-    return await brokers.started(config, enter)
+    return await brokers.started(config, partial(enter, timing=timing))
 
 
 async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:

@@ -12,6 +12,7 @@ from jumpmq.nodes.beginning import Beginning, begin_worker
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.parts import Parts
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport.directory import Directory
 from jumpmq.nodes.transport.links import Ways
 from jumpmq.nodes.transport.unix import UnixSockets
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 LAST_PORT = 65535
 
 
-async def enter(opened: Opened, directory: Directory | None = None, leads: int = 0) -> Peers:
+async def enter(opened: Opened, directory: Directory | None = None, leads: int = 0, timing: Timing = TIMING) -> Peers:
     """Set up the peers named by the settings; a broker of one worker has none. See :data:`~jumpmq.broker.peers.Enter`.
 
     Args:
         directory: where homes of other machines are, unless a cluster says so; None where all are on this one.
         leads: epoch in which the home's replica leads; 0 in a home without copies.
+        timing: of a node of a cluster.
 
     Raises:
         BrokerError: the process cannot be one of them.
@@ -35,7 +37,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
     config, found = opened.config, opened.definitions
     member: ClusterMember | None = None
     if config.cluster is not None:
-        member, found = await _join_cluster(opened, leads)
+        member, found = await _join_cluster(opened, leads, timing)
         config, directory = replace(config, home=member.me.home, node=member.me.node), member.directory
     elif config.homes == 1:
         return Alone(opened)
@@ -73,11 +75,11 @@ def _ways_of(config: Config, directory: Directory | None) -> Ways:
     return UnixSockets(config.links, config.home, config.homes)
 
 
-async def _join_cluster(opened: Opened, leads: int) -> "tuple[ClusterMember, list[Record]]":
+async def _join_cluster(opened: Opened, leads: int, timing: Timing) -> "tuple[ClusterMember, list[Record]]":
     try:
         from jumpmq.nodes.membership.starting import enter as enter_cluster  # here, so that workers do not load it
     except ModuleNotFoundError as error:
         raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
     return await enter_cluster(
-        opened.config, opened.boot, opened.store, opened.turns, opened.definitions, opened.commits.fail, leads
+        opened.config, opened.boot, opened.store, opened.turns, opened.definitions, opened.commits.fail, leads, timing
     )

@@ -31,6 +31,7 @@ from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.log.snapshots import SnapshotHead, write_snapshot
 from jumpmq.nodes.membership import member
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import LOG
@@ -85,12 +86,9 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down", "taken for dead"])
 @in_loop
-async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
-) -> None:
+async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(tmp_path: Path, trouble: str) -> None:
     """The others have answered without it. What a client has sent it meanwhile is acted on when it knows."""
-    monkeypatch.setattr(member, "LOOKS", (60.0, 60.0))
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(linked_look=60.0, unlinked_look=60.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
         await until(lambda: len(second.running_nodes) == 3)
@@ -340,8 +338,7 @@ async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
 async def test_without_etcd_messages_flow_and_definitions_stand_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.standstill.PATIENCE", 0.3)
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(patience=0.3)) as cluster:
         first, second = await cluster.start_all(2)
         await declare(second, "q")
         cluster.members[0].kill()
@@ -689,10 +686,8 @@ async def test_a_node_that_runs_and_misses_compacted_entries_ends(
 
 
 @in_loop
-async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_EVERY", 10)
-    monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_INTERVAL", 0.1)
-    async with Cluster(tmp_path) as cluster:
+async def test_the_log_is_compacted_aside(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, timing=Timing(compact_every=10, compact_interval=0.1)) as cluster:
         first = await cluster.start(0)
         asking, keys = cluster.client(), Keys("test")
         for number in range(20):
@@ -711,13 +706,9 @@ async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @in_loop
-async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(tmp_path: Path) -> None:
     """Their clients connect to other nodes, and declare them again there."""
-    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.5)
-    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(grace=0.5, alive_interval=0.1)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
         await declare(third, "durable")
@@ -738,9 +729,7 @@ async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
 async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
-    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(grace=0.0, alive_interval=0.1)) as cluster:
         first, second = await cluster.start_all(2)
         asking, looks = cluster.client(), 0
         look = first.peers._member.witness.look
@@ -775,8 +764,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
 @in_loop
 async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Etcd has lost a node's key while this node's links are all down: another node that lives may still reach it."""
-    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(grace=0.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, _, third = brokers
         asking = cluster.client()
@@ -854,12 +842,9 @@ def consumed(port: int, queue: str, count: int) -> list[bytes]:
     [pytest.param(False, id="of a start before", marks=pytest.mark.slow), pytest.param(True, id="of the last")],
 )
 @in_loop
-async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool
-) -> None:
+async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(tmp_path: Path, running: bool) -> None:
     """What was acknowledged since would come again, unmarked, and newer messages are missing."""
-    monkeypatch.setattr(member, "ALIVE_INTERVAL", 0.1)
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, timing=Timing(alive_interval=0.1)) as cluster:
         first = await cluster.start(0)
         second = await cluster.start(1)
         here, copy, newest = (tmp_path / name for name in ("node-1", "copy", "newest"))

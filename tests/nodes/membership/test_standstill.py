@@ -14,13 +14,14 @@ import pika
 import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
 from tests.http.api import API
-from tests.nodes.clusters import PERSISTENT, config_of, declare, started
-from tests.nodes.homes import in_loop, stopped, until
+from tests.nodes.clusters import PERSISTENT, Cluster, declare
+from tests.nodes.homes import in_loop, until
 from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import MetadataTimeout
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put
 from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.timing import Timing
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.processes import children
 
@@ -44,35 +45,28 @@ async def make_room(asking: Etcd) -> None:
 
 
 @in_loop
-async def test_an_etcd_without_space_has_definitions_stand_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path) -> None:
     """It answers reads and keep-alives as ever."""
-    monkeypatch.setattr("jumpmq.nodes.membership.standstill.PATIENCE", 1.0)
-    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.2)
-    with etcd(tmp_path, options=("--quota-backend-bytes", "2000000")) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        asking = Etcd([members[0].url])
-        try:
-            await declare(second, "q")
-            await fill(asking)
-            with pytest.raises(MetadataTimeout, match="etcd has no space left"):
-                await declare(first, "late", limited=True)
-            with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
-                await declare(first, "later", limited=True)
-            await until(lambda: second.peers._member.standstill.reason)  # where nobody has asked for anything
-            assert first.peers._member.standstill.reason is not None
-            assert "database space exceeded" in first.peers._member.standstill.reason
-            await make_room(asking)
-            await until(lambda: "late" in second.topology.vhosts["/"].declared)
-            await until(
-                lambda: first.peers._member.standstill.reason is None and second.peers._member.standstill.reason is None
-            )
-            await declare(first, "again", limited=True)
-        finally:
-            await asking.close()
-            await stopped(second)
-            await stopped(first)
+    async with Cluster(
+        tmp_path, "--quota-backend-bytes", "2000000", timing=Timing(patience=1.0, alive_interval=0.2)
+    ) as cluster:
+        first, second = await cluster.start_all(2)
+        asking = cluster.client()
+        await declare(second, "q")
+        await fill(asking)
+        with pytest.raises(MetadataTimeout, match="etcd has no space left"):
+            await declare(first, "late", limited=True)
+        with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
+            await declare(first, "later", limited=True)
+        await until(lambda: second.peers._member.standstill.reason)  # where nobody has asked for anything
+        assert first.peers._member.standstill.reason is not None
+        assert "database space exceeded" in first.peers._member.standstill.reason
+        await make_room(asking)
+        await until(lambda: "late" in second.topology.vhosts["/"].declared)
+        await until(
+            lambda: first.peers._member.standstill.reason is None and second.peers._member.standstill.reason is None
+        )
+        await declare(first, "again", limited=True)
 
 
 def test_a_request_that_waits_for_etcd_is_answered_when_the_node_stops(tmp_path: Path) -> None:
@@ -97,7 +91,7 @@ def test_a_request_that_waits_for_etcd_is_answered_when_the_node_stops(tmp_path:
         assert "Traceback" not in node.log.read_text()
 
 
-class Cluster:
+class NodeProcesses:
     """Two nodes, and an etcd whose data is replaced.
 
     Attributes:
@@ -144,9 +138,9 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[NodeProcesses]:
     with etcd(tmp_path) as (member,), ExitStack() as stack:
-        yield Cluster(tmp_path, member, stack)
+        yield NodeProcesses(tmp_path, member, stack)
 
 
 def api_of(node: JumpMQ) -> API:
@@ -158,32 +152,22 @@ def passes(node: JumpMQ, check: str) -> bool:
 
 
 @in_loop
-async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.2)
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        asking, keys = Etcd([members[0].url]), Keys("test")
+async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, timing=Timing(alive_interval=0.2)) as cluster:
+        first = await cluster.start(0)
+        asking, keys = cluster.client(), Keys("test")
         failures: list[str] = []
-        try:
-            first.peers._member.etcd.on_failure = failures.append
-            entry = keys.entry(first.peers._member.log.entry + 1)
-            await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
-            await until(lambda: first.peers._member.standstill.reason)
-            assert (
-                first.peers._member.standstill.reason
-                == "etcd has lost cluster 'test', and has another one of that name"
-            )
-            with pytest.raises(MetadataTimeout, match="has lost its data"):
-                await declare(first, "late", limited=True)
-            await asking.transaction([], [put(keys.id, first.peers._member.me.id), delete(entry)])
-            await until(lambda: first.peers._member.standstill.reason is None)
-            await declare(first, "again", limited=True)
-            assert not failures
-        finally:
-            await asking.close()
-            await stopped(first)
+        first.peers._member.etcd.on_failure = failures.append
+        entry = keys.entry(first.peers._member.log.entry + 1)
+        await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
+        await until(lambda: first.peers._member.standstill.reason)
+        assert first.peers._member.standstill.reason == "etcd has lost cluster 'test', and has another one of that name"
+        with pytest.raises(MetadataTimeout, match="has lost its data"):
+            await declare(first, "late", limited=True)
+        await asking.transaction([], [put(keys.id, first.peers._member.me.id), delete(entry)])
+        await until(lambda: first.peers._member.standstill.reason is None)
+        await declare(first, "again", limited=True)
+        assert not failures
 
 
 @in_loop
@@ -192,23 +176,22 @@ async def test_a_new_node_that_waits_while_others_miss_the_cluster_writes_nothin
 ) -> None:
     """It tries again and again: what each attempt left would fill etcd."""
     keys = Keys("test")
-    with etcd(tmp_path) as members:
-        asking = Etcd([members[0].url])
+    async with Cluster(tmp_path) as cluster:
+        asking = cluster.client()
         told = keys.lost_of("identity") + "n1@localhost"
         await asking.transaction([], [put(told, json.dumps({"entry": 3}))])
-        starting = asyncio.create_task(started(config_of(0, tmp_path, members)))
+        starting = asyncio.create_task(cluster.start(0))
         try:
             await until(lambda: "the start waits for etcd: etcd lacks entry 3" in caplog.text)
             assert [one.key for one in (await asking.folder(keys.all)).values] == [told]
         finally:
             await asking.transaction([], [delete(told)])
-            await stopped(await starting)
-            await asking.close()
+            await starting
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["empty", "older"])
-def test_an_etcd_that_comes_back_without_what_nodes_have_is_told_of_by_all(cluster: Cluster, state: str) -> None:
+def test_an_etcd_that_comes_back_without_what_nodes_have_is_told_of_by_all(cluster: NodeProcesses, state: str) -> None:
     lacks = "etcd lacks cluster 'test'" if state == "empty" else "etcd lacks entry"
     cluster.restore(state)
     for node in cluster.nodes:
@@ -249,7 +232,7 @@ def test_an_etcd_that_comes_back_without_what_nodes_have_is_told_of_by_all(clust
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_while_etcd_lacks_something_waits_and_its_node_serves(cluster: Cluster) -> None:
+def test_a_worker_that_dies_while_etcd_lacks_something_waits_and_its_node_serves(cluster: NodeProcesses) -> None:
     with cluster.node(3, "--workers", "2") as node:
         cluster.declare(node, "q3")
         cluster.copies["newest"] = cluster.directory / "newest"

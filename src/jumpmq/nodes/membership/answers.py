@@ -14,7 +14,6 @@ from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
-from jumpmq.nodes.membership.standstill import PATIENCE
 from jumpmq.nodes.transport.links import Links
 
 SLOW = 1.0
@@ -43,6 +42,7 @@ class Answers:
         lease: of this process.
         turns: those of the broker.
         behind: to be set when another home has an entry that may be missing here.
+        patience: maximum wait of an entry for a home, in seconds.
 
     Attributes:
         wait: set when an answer may wait for a home that no link tells of the entry.
@@ -59,6 +59,7 @@ class Answers:
         lease: Lease,
         turns: Turns,
         behind: asyncio.Event,
+        patience: float,
     ) -> None:
         self.wait = asyncio.Event()
         self.said = 0
@@ -70,6 +71,7 @@ class Answers:
         self._lease = lease  # of this process
         self._turns = turns  # those of the broker
         self._behind = behind  # has entries read
+        self._patience = patience  # maximum wait of an entry for a home, in seconds
 
     async def say(self) -> None:
         """Publish the last entry applied here, for homes without a link to this home.
@@ -124,7 +126,7 @@ class Answers:
                 first = {number: first.get(number, began) for number in numbers}
                 since = {number: since.get(number, began) for number in numbers}
                 untold = [number for number in numbers if began - since[number] >= REFUSED]
-                slow = [one for one in untold if began - since[one] >= SLOW or began - first[one] >= PATIENCE]
+                slow = [one for one in untold if began - since[one] >= SLOW or began - first[one] >= self._patience]
                 for home in everywhere.behind if untold else ():
                     if late := untold if await self._is_refused(home) else slow:
                         with self._turns.turn():

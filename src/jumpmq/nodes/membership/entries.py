@@ -22,14 +22,9 @@ from jumpmq.nodes.log.snapshots import SnapshotHead
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.live_homes import LiveHomes
+from jumpmq.nodes.timing import Timing
 
 log = logging.getLogger(__name__)
-
-COMPACT_EVERY = 5000
-"""Number of entries behind the snapshot before a new snapshot is made."""
-
-COMPACT_INTERVAL = 10.0
-"""Seconds between two looks at the length of the log."""
 
 PART = 100
 """Number of entries read together."""
@@ -47,6 +42,7 @@ class EtcdEntries:
         live: the homes that live.
         lease: of this process, without which nothing is appended.
         turns: those of the broker.
+        timing: of the node.
         on_own: called with an entry that this home has asked for, and its number, before it is applied.
 
     Attributes:
@@ -61,6 +57,7 @@ class EtcdEntries:
         live: LiveHomes,
         lease: Lease,
         turns: Turns,
+        timing: Timing,
         on_own: Callable[[int, Entry], None],
     ) -> None:
         self.asked = asyncio.Event()
@@ -70,6 +67,7 @@ class EtcdEntries:
         self._live = live  # homes that live
         self._lease = lease  # of this process
         self._turns = turns  # those of the broker
+        self._timing = timing  # of compaction
         self._on_own = on_own  # tells other homes
         self._early: dict[int, Entry] = {}  # entries that came before their predecessors, by number
         self._recent: deque[tuple[int, Entry]] = deque()  # the last entries applied, with their numbers
@@ -238,9 +236,8 @@ class EtcdEntries:
             is_due_here: True where this home is to do it.
         """
         while True:
-            await asyncio.sleep(COMPACT_INTERVAL)
-            is_long = self._log.applied - self._compacted >= COMPACT_EVERY
-            if is_long and is_due_here() and self._etcd.standstill.reason is None:
+            await asyncio.sleep(self._timing.compact_interval)
+            if self._is_long() and is_due_here() and self._etcd.standstill.reason is None:
                 try:
                     await self._compact_once(settings)
                 except EtcdError as error:
@@ -249,5 +246,8 @@ class EtcdEntries:
     async def _compact_once(self, settings: EtcdSettings) -> None:
         head = await self._etcd.client.get(self._etcd.keys.snapshot_head)
         self._compacted = 0 if head is None else SnapshotHead.read(head.value).entry
-        if self._log.applied - self._compacted >= COMPACT_EVERY:
+        if self._is_long():
             await compact_aside(settings)
+
+    def _is_long(self) -> bool:
+        return self._log.applied - self._compacted >= self._timing.compact_every

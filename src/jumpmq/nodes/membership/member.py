@@ -1,7 +1,7 @@
 """Membership of a node: its lease, the live homes, and the log of definitions in etcd.
 
 Tasks of the event loop keep each of these up to date. While etcd does not answer, messages flow on; after
-:data:`~jumpmq.nodes.membership.standstill.PATIENCE` seconds clients are told that definitions cannot be changed, and at
+``Timing.patience`` seconds clients are told that definitions cannot be changed, and at
 once where etcd lacks entries that this node has applied.
 """
 
@@ -22,12 +22,13 @@ from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import EtcdEntries
-from jumpmq.nodes.membership.lease import LEASE, Lease, Promise, superseded
+from jumpmq.nodes.membership.lease import Lease, Promise, superseded
 from jumpmq.nodes.membership.live_homes import ClusterDirectory, LiveHomes
 from jumpmq.nodes.membership.lost import EtcdWatch
 from jumpmq.nodes.membership.peers import PeerMessages
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.membership.witness import Witness
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import LOG
@@ -35,9 +36,6 @@ from jumpmq.topology import Change, DeclareQueue, ForgetNode, RemoveHome, Topolo
 from jumpmq.topology.snapshot import digest_of
 
 log = logging.getLogger(__name__)
-
-ALIVE_INTERVAL = LEASE / 4
-"""Seconds between two signs of life."""
 
 LINKS_TIMEOUT = 2.0
 """Maximum wait of a start, and of the end of a stop, for links to live nodes, in seconds."""
@@ -50,9 +48,6 @@ STOP_TIMEOUT = 5.0
 
 RETURN_TIMEOUT = 1.5
 """Part of :data:`STOP_TIMEOUT` for etcd's report of live nodes, in seconds."""
-
-LOOKS = 2.5, 0.25
-"""Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
 FAREWELL = 0.1
 """Time in which a removed home keeps links, to notify peers of the removal, in seconds."""
@@ -71,6 +66,7 @@ class Member:
         turns: those of the broker.
         on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
         promise: keeps the epoch of this process on disk.
+        timing: of the node.
         begins: True of the node's first worker, before any other of them runs.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
@@ -103,16 +99,18 @@ class Member:
         turns: Turns,
         on_failure: Callable[[str], None],
         promise: Promise,
+        timing: Timing,
         *,
         begins: bool = False,
         leads: int = 0,
     ) -> None:
         self.me = me
         self.directory = ClusterDirectory(me.id, secret, host, boot)
-        self.standstill = Standstill(self._stand_still, lambda: self.log.go_on())
+        self.standstill = Standstill(self._stand_still, lambda: self.log.go_on(), timing.patience)
         self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.standstill, on_failure)
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._promise = promise  # keeps the epoch
+        self._timing = timing  # of this node
         self._begins = begins  # before other workers of the node
         self.leads = leads
         self._settings = settings  # of etcd
@@ -178,11 +176,13 @@ class Member:
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
         self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
         self.entries = EtcdEntries(
-            self.etcd, log, live, self.lease, self._turns, lambda *entry: self.peers.tell_own(*entry)
+            self.etcd, log, live, self.lease, self._turns, self._timing, lambda *entry: self.peers.tell_own(*entry)
         )
         behind = self.entries.behind
-        self.answers = Answers(self.etcd, log, self.directory, links, self.lease, self._turns, behind)
-        self.witness = Witness(self.etcd, live, links, topology, self._turns)
+        self.answers = Answers(
+            self.etcd, log, self.directory, links, self.lease, self._turns, behind, self._timing.patience
+        )
+        self.witness = Witness(self.etcd, live, links, topology, self._turns, self._timing.grace)
         self.peers = PeerMessages(
             self.etcd, links, log, self.lease, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
         )
@@ -247,7 +247,7 @@ class Member:
 
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(ALIVE_INTERVAL)
+            await asyncio.sleep(self._timing.alive_interval)
             is_alive = await self.etcd.until_answered(self.lease.renew)
             if not is_alive and self.standstill.set_back is None:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
@@ -268,10 +268,10 @@ class Member:
         while True:
             is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOKS[0] if is_told else LOOKS[1]):
+                async with asyncio.timeout(self._timing.linked_look if is_told else self._timing.unlinked_look):
                     await self.entries.behind.wait()
             self.entries.behind.clear()
-            await self.etcd.until_answered(self.entries.catch_up, LOOKS[1])
+            await self.etcd.until_answered(self.entries.catch_up, self._timing.unlinked_look)
             if self.live.unlinked or self.answers.wanted > self.answers.said:
                 with contextlib.suppress(EtcdError):  # it is published after the next look
                     await self.answers.say()

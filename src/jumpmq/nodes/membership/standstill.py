@@ -1,7 +1,7 @@
 """Availability of changes of definitions: etcd accepts changes, and has all entries applied by this node.
 
 Reads and keep-alives succeed in an etcd that takes no changes, for want of space, so only an accepted change ends a
-standstill. :data:`PATIENCE` seconds after the first failed call clients are told. An etcd that was set back, or has
+standstill. ``Timing.patience`` seconds after the first failed call clients are told. An etcd that was set back, or has
 lost its data, is told of at once: no later answer of it can be trusted until it has the missing entries again.
 """
 
@@ -11,11 +11,9 @@ from collections.abc import Callable
 
 from jumpmq.nodes.etcd.client import EtcdError, NoSpace
 from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STANDS_STILL
+from jumpmq.nodes.timing import TIMING
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 10.0
-"""Seconds without a change in etcd before clients are told that definitions cannot be changed."""
 
 
 class Standstill:
@@ -24,17 +22,21 @@ class Standstill:
     Args:
         on_begin: called with the text for clients when definitions cannot be changed; also when the text changes.
         on_end: called when they can be changed again.
+        patience: seconds without a change in etcd before clients are told.
 
     Attributes:
         reason: sentence for operators; None while definitions can be changed.
         set_back: what etcd lacks, a sentence; None where it lacks nothing, as far as is known.
     """
 
-    def __init__(self, on_begin: Callable[[str], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, on_begin: Callable[[str], None], on_end: Callable[[], None], patience: float = TIMING.patience
+    ) -> None:
         self.reason: str | None = None
         self.set_back: str | None = None
         self._on_begin = on_begin  # tells clients
         self._on_end = on_end  # ends that
+        self._limit = patience  # seconds from the first failed call until clients are told
         self._patience: asyncio.TimerHandle | None = None  # runs while calls fail, until clients are told
         self._error: EtcdError | None = None  # of the last call that failed, since a change was accepted
 
@@ -42,7 +44,7 @@ class Standstill:
         """A call of etcd has failed."""
         if self._error is None:
             log.warning("%s; the node asks again until an answer", error)
-            self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._begin)
+            self._patience = asyncio.get_running_loop().call_later(self._limit, self._begin)
         self._error = error
 
     def changed(self, url: str) -> None:
@@ -80,7 +82,7 @@ class Standstill:
     def _begin(self) -> None:
         if self.set_back is None:
             no_space = isinstance(self._error, NoSpace)
-            self._stand_still(f"etcd has taken no change for {PATIENCE:g} s: {self._error}",
+            self._stand_still(f"etcd has taken no change for {self._limit:g} s: {self._error}",
                               NO_SPACE if no_space else STANDS_STILL)  # fmt: skip
 
     def _stand_still(self, reason: str, told: str) -> None:

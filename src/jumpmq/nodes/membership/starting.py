@@ -14,6 +14,7 @@ from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import Promise
 from jumpmq.nodes.membership.member import Member
+from jumpmq.nodes.timing import Timing
 from jumpmq.store import Store
 from jumpmq.store.kinds import HOMES
 from jumpmq.topology import AddVirtualHost, PutUser, SetPermissions, Topology
@@ -28,12 +29,14 @@ async def enter(
     turns: Turns,
     found: list[Record],
     on_failure: Callable[[str], None],
-    leads: int = 0,
+    leads: int,
+    timing: Timing,
 ) -> tuple[Member, list[Record]]:
     """Make the node a member; return the member and the initial records. Waits for etcd.
 
     Args:
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
+        timing: of the node.
 
     Raises:
         BrokerError: this process cannot be a member.
@@ -79,7 +82,7 @@ async def enter(
     host, begins = config.cluster_host, config.begins
     promise = Promise.of(joined.definitions, store, turns.committed)
     member = Member(
-        settings, etcd, me, joined.secret, host, boot, turns, on_failure, promise, begins=begins, leads=leads
+        settings, etcd, me, joined.secret, host, boot, turns, on_failure, promise, timing, begins=begins, leads=leads
     )
     return member, joined.definitions
 

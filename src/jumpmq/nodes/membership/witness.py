@@ -16,9 +16,6 @@ from jumpmq.topology import HomeDown, Topology
 
 log = logging.getLogger(__name__)
 
-GRACE = 60.0
-"""Seconds without a sign of life of a home before queues not outliving the home's process are gone."""
-
 MOST_QUEUES = 20_000
 """Maximum number of process-bound queues removed by a single change."""
 
@@ -32,14 +29,18 @@ class Witness:
         links: to the other homes.
         topology: knows the homes of the cluster, and their queues.
         turns: those of the broker.
+        grace: seconds without a sign of life of a home before queues not outliving the home's process are gone.
     """
 
-    def __init__(self, etcd: ClusterEtcd, live: LiveHomes, links: Links, topology: Topology, turns: Turns) -> None:
+    def __init__(
+        self, etcd: ClusterEtcd, live: LiveHomes, links: Links, topology: Topology, turns: Turns, grace: float
+    ) -> None:
         self._etcd = etcd  # of this node
         self._live = live  # homes that live
         self._links = links  # to the others
         self._topology = topology  # knows homes and queues
         self._turns = turns  # those of the broker
+        self._grace = grace  # seconds without a sign of life before a home is dead
         self._missed: dict[int, float] = {}  # by home, time since it shows no sign of life, by the loop's clock
         self._suspected: dict[int, set[int]] = {}  # by home with a link, the homes that it takes for dead
 
@@ -65,7 +66,7 @@ class Witness:
         seen = {me.home, *self._live.homes, *linked}
         now = asyncio.get_running_loop().time()
         self._missed = {home: self._missed.get(home, now) for home in topology.homes if home not in seen}
-        dead = {home for home, since in self._missed.items() if now - since >= GRACE}
+        dead = {home for home, since in self._missed.items() if now - since >= self._grace}
         with self._turns.turn():
             for home in linked:
                 tell(self._links, home, {"dead": sorted(dead)})
