@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.etcd import etcd, needs_etcd
-from tests.nodes.clusters import config_of, declare, started
+from tests.etcd import needs_etcd
+from tests.nodes.clusters import Cluster, declare
 from tests.nodes.homes import in_loop, stopped, until
 
 from jumpmq.broker.broker import Broker
@@ -37,86 +37,69 @@ def failures_of(broker: Broker) -> list[str]:
 
 @in_loop
 async def test_each_start_is_an_epoch_also_where_etcd_has_lost_the_last_one(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        asking = Etcd([members[0].url])
-        try:
-            for epoch in (1, 2, 3):
-                broker = await started(config_of(0, tmp_path, members))
-                try:
-                    state = await state_of(asking, 1)
-                    assert (state.epoch, state.seat, state.leader) == (epoch, broker.node, state.set[0])
-                    assert state.leader.startswith(f"{broker.node}.")
-                    live = await asking.get(KEYS.live_node(broker.node))
-                    assert live is not None
-                    assert json.loads(live.value)["epoch"] == epoch
-                finally:
-                    await stopped(broker)
-                if epoch == 1:
-                    await asking.transaction([], [delete(KEYS.home(1))])
-        finally:
-            await asking.close()
+    async with Cluster(tmp_path) as cluster:
+        asking = cluster.client()
+        for epoch in (1, 2, 3):
+            broker = await cluster.start(0)
+            state = await state_of(asking, 1)
+            assert (state.epoch, state.seat, state.leader) == (epoch, broker.node, state.set[0])
+            assert state.leader.startswith(f"{broker.node}.")
+            live = await asking.get(KEYS.live_node(broker.node))
+            assert live is not None
+            assert json.loads(live.value)["epoch"] == epoch
+            await stopped(broker)
+            if epoch == 1:
+                await asking.transaction([], [delete(KEYS.home(1))])
 
 
 @in_loop
 async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_path: Path) -> None:
     """Whatever else etcd says of it; it ends when it tries."""
-    with etcd(tmp_path) as members:
-        broker = await started(config_of(0, tmp_path, members))
-        asking = Etcd([members[0].url])
-        try:
-            failures = failures_of(broker)
-            state = await state_of(asking, 1)
-            await asking.transaction([], [put(KEYS.home(1), state.claimed(state.leader).to_json())])
-            asked = asyncio.create_task(declare(broker, "late"))
-            await until(lambda: failures)
-            assert "another process serves node 'one@host'" in failures[0]
-            assert "late" not in broker.topology.vhosts["/"].declared
-            asked.cancel()
-        finally:
-            await asking.close()
-            await stopped(broker)
+    async with Cluster(tmp_path) as cluster:
+        broker = await cluster.start(0)
+        asking = cluster.client()
+        failures = failures_of(broker)
+        state = await state_of(asking, 1)
+        await asking.transaction([], [put(KEYS.home(1), state.claimed(state.leader).to_json())])
+        asked = asyncio.create_task(declare(broker, "late"))
+        await until(lambda: failures)
+        assert "another process serves node 'one@host'" in failures[0]
+        assert "late" not in broker.topology.vhosts["/"].declared
+        asked.cancel()
 
 
 @in_loop
 async def test_a_node_of_an_earlier_release_ends_where_a_later_one_has_raised_the_log_s_format(tmp_path: Path) -> None:
     """It appends nothing any more: the same entry may have another outcome by then."""
-    with etcd(tmp_path) as members:
-        broker = await started(config_of(0, tmp_path, members))
-        asking = Etcd([members[0].url])
-        try:
-            failures = failures_of(broker)
-            await asking.transaction([], [put(KEYS.format, "2")])
-            asked = asyncio.create_task(declare(broker, "late"))
-            await until(lambda: len(failures) > 1)  # when it asks for a change, and when it looks
-            assert set(failures) == {"the cluster's log is of format 2, and this release knows format 1"}
-            assert "late" not in broker.topology.vhosts["/"].declared
-            asked.cancel()
-        finally:
-            await asking.close()
-            await stopped(broker)
+    async with Cluster(tmp_path) as cluster:
+        broker = await cluster.start(0)
+        asking = cluster.client()
+        failures = failures_of(broker)
+        await asking.transaction([], [put(KEYS.format, "2")])
+        asked = asyncio.create_task(declare(broker, "late"))
+        await until(lambda: len(failures) > 1)  # when it asks for a change, and when it looks
+        assert set(failures) == {"the cluster's log is of format 2, and this release knows format 1"}
+        assert "late" not in broker.topology.vhosts["/"].declared
+        asked.cancel()
 
 
 @pytest.mark.slow
 @in_loop
 async def test_a_process_goes_on_where_etcd_has_a_state_of_before_its_start(tmp_path: Path) -> None:
     """As where etcd was restored from a backup; no value comes twice."""
-    with etcd(tmp_path) as members:
-        asking = Etcd([members[0].url])
-        broker = await started(config_of(0, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        asking = cluster.client()
+        broker = await cluster.start(0)
         before = await state_of(asking, 1)
         await stopped(broker)
-        broker = await started(config_of(0, tmp_path, members))
-        try:
-            failures = failures_of(broker)
-            after = await state_of(asking, 1)
-            for old in (put(KEYS.home(1), before.to_json()), delete(KEYS.home(1))):
-                await asking.transaction([], [old])
-                await declare(broker, "q")
-                assert (await state_of(asking, 1)).epoch == after.epoch == 2
-            assert not failures
-        finally:
-            await asking.close()
-            await stopped(broker)
+        broker = await cluster.start(0)
+        failures = failures_of(broker)
+        after = await state_of(asking, 1)
+        for old in (put(KEYS.home(1), before.to_json()), delete(KEYS.home(1))):
+            await asking.transaction([], [old])
+            await declare(broker, "q")
+            assert (await state_of(asking, 1)).epoch == after.epoch == 2
+        assert not failures
 
 
 @pytest.mark.parametrize("older", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["is connected to", "connects"])
@@ -125,8 +108,8 @@ async def test_other_nodes_tell_a_process_that_cannot_reach_etcd_of_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: int
 ) -> None:
     """As where a volume was taken over: else both would serve the home until etcd is reached again."""
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(2)
         first, other = brokers[older], brokers[1 - older]
         try:
             await until(lambda: all(len(one.running_nodes) == 2 for one in brokers))
@@ -136,19 +119,14 @@ async def test_other_nodes_tell_a_process_that_cannot_reach_etcd_of_a_later_one(
             for task in list(first.peers._member._tasks):
                 if task.get_name() in ("cluster nodes", "cluster what others say"):  # which watch etcd
                     task.cancel()
-            newer = await started(replace(config_of(older, tmp_path, members), data_dir=tmp_path / "copy"))
-            try:
-                await until(lambda: failures)
-                assert "another process serves node" in failures[0]
-                await until(lambda: epoch_of_link(other, older + 1) == 2)
-                await declare(newer, "q")
-                assert "q" in other.topology.vhosts["/"].declared
-            finally:
-                await stopped(newer)
+            newer = await cluster.started(replace(cluster.config(older), data_dir=tmp_path / "copy"))
+            await until(lambda: failures)
+            assert "another process serves node" in failures[0]
+            await until(lambda: epoch_of_link(other, older + 1) == 2)
+            await declare(newer, "q")
+            assert "q" in other.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
-            for broker in brokers:
-                await stopped(broker)
 
 
 async def cut_off(*arguments: Any) -> Any:

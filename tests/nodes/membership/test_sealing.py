@@ -5,11 +5,10 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from tests.etcd import EtcdMember, etcd
-from tests.nodes.clusters import config_of, declare, started
+from tests.nodes.clusters import Cluster, declare
 from tests.nodes.homes import in_loop, propose, stopped, until
 
 from jumpmq.broker import Broker, BrokerError
@@ -45,15 +44,19 @@ def _member(broker: Broker) -> Member:
     return broker.peers._member
 
 
-class Lifetime:
-    """An etcd, a broker, and an outsider who may read and write all that is there."""
+class ObservedCluster(Cluster):
+    """A cluster, and an outsider who may read and write all that is in its etcd."""
 
-    def __init__(self, directory: Path, members: list[EtcdMember]) -> None:
-        self.directory, self.members = directory, members
-        self.outsider = Outsider([members[0].url])
+    outsider: Outsider
 
-    async def start(self, number: int, secret: Path | None, **settings: Any) -> Broker:
-        return await started(config_of(number, self.directory, self.members, cluster_secret_file=secret, **settings))
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.outsider = self.client(Outsider)
+        return self
+
+    async def with_secret(self, number: int, secret: Path | None, **settings: Any) -> Broker:
+        """A node with a file of secrets, or None, that serves."""
+        return await self.start(number, cluster_secret_file=secret, **settings)
 
 
 @pytest.mark.parametrize(
@@ -68,130 +71,103 @@ class Lifetime:
 @in_loop
 async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: Path, attack: str) -> None:
     """Definitions stand still until it is gone, and nothing ends."""
-    with etcd(tmp_path / "etcd", 1) as members:
-        life = Lifetime(tmp_path, members)
+    async with ObservedCluster(tmp_path) as cluster:
         words = secrets.token_hex(32)
-        broker = await life.start(0, _secret(tmp_path, "secret", words))
-        try:
-            await propose(broker, PutUser("mallory", "hash", ()))
-            member = _member(broker)
-            number = member.log.entry + 1
-            change = PutUser("mallory", "hash of mallory", ("administrator",)).to_json()
-            entry = {"id": "0" * 32, "home": 1, "changes": [[change, {"name": ""}]]}
-            forged = json.dumps(entry).encode()
-            if attack == "another secret":
-                forged = Seal([secrets.token_hex(32)]).seal(KEYS.entry(number), forged)
-            elif attack == "moved":
-                forged = (await life.outsider.everything())[KEYS.entry(number - 1)]
-            elif attack == "of another identity":
-                seal = Seal([words])
-                seal.identity = "0" * 32
-                forged = seal.seal(KEYS.entry(number), forged)
-            await life.outsider.transaction([], [put(KEYS.entry(number), forged)])
-            proposal = asyncio.ensure_future(declare(broker, "q"))
-            await until(lambda: member.standstill._error is not None)
-            assert KEYS.entry(number) in str(member.standstill._error)
-            assert broker.topology.users["mallory"].tags == ()
-            await life.outsider.transaction([], [delete(KEYS.entry(number))])
-            async with asyncio.timeout(20):
-                await proposal
-            assert "q" in broker.topology.vhosts["/"].declared
-            assert broker.topology.users["mallory"].tags == ()
-        finally:
-            await stopped(broker)
-            await life.outsider.close()
+        broker = await cluster.with_secret(0, _secret(tmp_path, "secret", words))
+        await propose(broker, PutUser("mallory", "hash", ()))
+        member = _member(broker)
+        number = member.log.entry + 1
+        change = PutUser("mallory", "hash of mallory", ("administrator",)).to_json()
+        entry = {"id": "0" * 32, "home": 1, "changes": [[change, {"name": ""}]]}
+        forged = json.dumps(entry).encode()
+        if attack == "another secret":
+            forged = Seal([secrets.token_hex(32)]).seal(KEYS.entry(number), forged)
+        elif attack == "moved":
+            forged = (await cluster.outsider.everything())[KEYS.entry(number - 1)]
+        elif attack == "of another identity":
+            seal = Seal([words])
+            seal.identity = "0" * 32
+            forged = seal.seal(KEYS.entry(number), forged)
+        await cluster.outsider.transaction([], [put(KEYS.entry(number), forged)])
+        proposal = asyncio.ensure_future(declare(broker, "q"))
+        await until(lambda: member.standstill._error is not None)
+        assert KEYS.entry(number) in str(member.standstill._error)
+        assert broker.topology.users["mallory"].tags == ()
+        await cluster.outsider.transaction([], [delete(KEYS.entry(number))])
+        async with asyncio.timeout(20):
+            await proposal
+        assert "q" in broker.topology.vhosts["/"].declared
+        assert broker.topology.users["mallory"].tags == ()
 
 
 @in_loop
 async def test_nothing_can_be_read_and_the_log_is_compacted_sealed(tmp_path: Path) -> None:
-    with etcd(tmp_path / "etcd", 1) as members:
-        life = Lifetime(tmp_path, members)
+    async with ObservedCluster(tmp_path) as cluster:
         file = _secret(tmp_path, "secret", secrets.token_hex(32))
-        broker = await life.start(0, file)
-        second = await life.start(1, file)
-        try:
-            await propose(second, PutUser("eve", "the hash of eve's password", ()))
-            settings = _member(broker)._settings
-            client = settings.client()
-            head = await compact(client, KEYS)
-            await client.close()
-            assert head.entry == _member(broker).log.entry
-            assert second.topology.users["eve"].password_hash == "the hash of eve's password"
-            found = await life.outsider.everything()
-            assert {KEYS.id, KEYS.secret, KEYS.snapshot_head, KEYS.format} <= found.keys()
-            for key, value in found.items():
-                assert value.startswith(SEALED), key
-            assert "secret" not in repr(settings) and file.read_text().strip() not in repr(settings)
-            third = await life.start(2, file)
-            await stopped(third)
-        finally:
-            await stopped(second)
-            await stopped(broker)
-            await life.outsider.close()
+        broker = await cluster.with_secret(0, file)
+        second = await cluster.with_secret(1, file)
+        await propose(second, PutUser("eve", "the hash of eve's password", ()))
+        settings = _member(broker)._settings
+        client = settings.client()
+        head = await compact(client, KEYS)
+        await client.close()
+        assert head.entry == _member(broker).log.entry
+        assert second.topology.users["eve"].password_hash == "the hash of eve's password"
+        found = await cluster.outsider.everything()
+        assert {KEYS.id, KEYS.secret, KEYS.snapshot_head, KEYS.format} <= found.keys()
+        for key, value in found.items():
+            assert value.startswith(SEALED), key
+        assert "secret" not in repr(settings) and file.read_text().strip() not in repr(settings)
+        await cluster.with_secret(2, file)
 
 
 @in_loop
 async def test_nodes_that_seal_and_nodes_that_do_not_are_no_cluster(tmp_path: Path) -> None:
     """Which one is to blame is said, and it ends."""
-    with etcd(tmp_path / "etcd", 1) as members:
-        life = Lifetime(tmp_path, members)
-        broker = await life.start(0, _secret(tmp_path, "secret", secrets.token_hex(32)))
-        try:
-            with pytest.raises(
-                BrokerError, match=r"'/jumpmq/test/id' is sealed: this node needs --cluster-secret-file"
-            ):
-                await life.start(1, None)
-            other = _secret(tmp_path, "other", secrets.token_hex(32))
-            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
-                await life.start(1, other)
-            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
-                await replace_lost_disk(config_of(2, tmp_path, members, cluster_secret_file=other))
-            short = _secret(tmp_path, "short", "secret")
-            with pytest.raises(BrokerError, match="has fewer than 32 characters: `openssl rand -hex 32` makes one"):
-                await life.start(1, short)
-            with pytest.raises(BrokerError, match=r"cannot be read from .*missing: No such file"):
-                await life.start(1, tmp_path / "missing")
-        finally:
-            await stopped(broker)
-        await life.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
-        plain = await life.start(2, None)
-        try:
-            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' is not sealed: it was put without the secret"):
-                await life.start(1, other)
-        finally:
-            await stopped(plain)
-            await life.outsider.close()
+    async with ObservedCluster(tmp_path) as cluster:
+        broker = await cluster.with_secret(0, _secret(tmp_path, "secret", secrets.token_hex(32)))
+        with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' is sealed: this node needs --cluster-secret-file"):
+            await cluster.with_secret(1, None)
+        other = _secret(tmp_path, "other", secrets.token_hex(32))
+        with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
+            await cluster.with_secret(1, other)
+        with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
+            await replace_lost_disk(cluster.config(2, cluster_secret_file=other))
+        short = _secret(tmp_path, "short", "secret")
+        with pytest.raises(BrokerError, match="has fewer than 32 characters: `openssl rand -hex 32` makes one"):
+            await cluster.with_secret(1, short)
+        with pytest.raises(BrokerError, match=r"cannot be read from .*missing: No such file"):
+            await cluster.with_secret(1, tmp_path / "missing")
+        await stopped(broker)
+        await cluster.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
+        await cluster.with_secret(2, None)
+        with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' is not sealed: it was put without the secret"):
+            await cluster.with_secret(1, other)
 
 
 @pytest.mark.slow
 @in_loop
 async def test_a_secret_takes_the_place_of_another_while_nodes_run(tmp_path: Path) -> None:
-    with etcd(tmp_path / "etcd", 1) as members:
-        life = Lifetime(tmp_path, members)
+    async with ObservedCluster(tmp_path) as cluster:
         old, new = secrets.token_hex(32), secrets.token_hex(32)
         file = _secret(tmp_path, "secret", old)
-        brokers = [await life.start(number, file) for number in range(2)]
+        brokers = [await cluster.with_secret(number, file) for number in range(2)]
         declared = []
-        try:
-            for lines in ([old, new], [new, old], [new]):
-                _secret(tmp_path, "secret", *lines)
-                for number in range(2):
-                    await stopped(brokers[number])
-                    brokers[number] = await life.start(number, file)
-                    for broker in brokers:
-                        name = f"{len(declared)}"
-                        await declare(broker, name)
-                        declared.append(name)
-                    await until(lambda: all(set(declared) <= _declared(broker) for broker in brokers))
-            seal = Seal([old])
-            seal.identity = _member(brokers[0]).me.id
-            for key, value in (await life.outsider.everything()).items():
-                with pytest.raises(NotOpened):
-                    seal.open(key, value)
-        finally:
-            for broker in brokers:
-                await stopped(broker)
-            await life.outsider.close()
+        for lines in ([old, new], [new, old], [new]):
+            _secret(tmp_path, "secret", *lines)
+            for number in range(2):
+                await stopped(brokers[number])
+                brokers[number] = await cluster.with_secret(number, file)
+                for broker in brokers:
+                    name = f"{len(declared)}"
+                    await declare(broker, name)
+                    declared.append(name)
+                await until(lambda: all(set(declared) <= _declared(broker) for broker in brokers))
+        seal = Seal([old])
+        seal.identity = _member(brokers[0]).me.id
+        for key, value in (await cluster.outsider.everything()).items():
+            with pytest.raises(NotOpened):
+                seal.open(key, value)
 
 
 def _declared(broker: Broker) -> set[str]:
@@ -202,24 +178,18 @@ def _declared(broker: Broker) -> set[str]:
 @in_loop
 async def test_a_cluster_becomes_a_sealed_one_from_what_a_node_has(tmp_path: Path) -> None:
     """The links have another secret then: the one until then could be read."""
-    with etcd(tmp_path / "etcd", 1) as members:
-        life = Lifetime(tmp_path, members)
-        broker = await life.start(0, None)
+    async with ObservedCluster(tmp_path) as cluster:
+        broker = await cluster.with_secret(0, None)
         await declare(broker, "kept")
-        before = (await life.outsider.everything())[KEYS.secret].decode()
+        before = (await cluster.outsider.everything())[KEYS.secret].decode()
         await stopped(broker)
-        await life.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
+        await cluster.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
         file = _secret(tmp_path, "secret", secrets.token_hex(32))
-        broker = await life.start(0, file, recover_cluster=True)
-        second = await life.start(1, file)
-        try:
-            assert _declared(broker) == _declared(second) == {"kept"}
-            assert all(value.startswith(SEALED) for value in (await life.outsider.everything()).values())
-            assert _member(broker).directory.secret != before
-        finally:
-            await stopped(second)
-            await stopped(broker)
-            await life.outsider.close()
+        broker = await cluster.with_secret(0, file, recover_cluster=True)
+        second = await cluster.with_secret(1, file)
+        assert _declared(broker) == _declared(second) == {"kept"}
+        assert all(value.startswith(SEALED) for value in (await cluster.outsider.everything()).values())
+        assert _member(broker).directory.secret != before
 
 
 @pytest.mark.parametrize(
