@@ -133,6 +133,11 @@ def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:
     )
 
 
+def all_octets(messages: list[Any]) -> int:
+    """Octets of all bodies, properties and routing keys."""
+    return sum(len(one.body) + len(one.properties) + len(one.routing_key) for one in messages)
+
+
 def from_columns(
     octets: bytes,
     seq: Sequence[int],

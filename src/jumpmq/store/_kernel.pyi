@@ -57,6 +57,9 @@ def alike(messages: list[Message]) -> tuple[bool, bool, bool, bool, int]:
     octets of all bodies.
     """
 
+def all_octets(messages: list[Message]) -> int:
+    """Return the octets of all bodies, properties and routing keys."""
+
 def from_columns(
     octets: bytes,
     seq: Sequence[int],

@@ -257,6 +257,15 @@ def alike(list messages):
     return one_time, one_exchange, one_properties, expires, octets
 
 
+def all_octets(list messages):
+    cdef Message message
+    cdef Py_ssize_t octets = 0
+    for message in messages:
+        octets += PyBytes_GET_SIZE(message.body) + PyBytes_GET_SIZE(message.properties)
+        octets += PyBytes_GET_SIZE(message.routing_key)
+    return octets
+
+
 def from_columns(
     bytes octets, seq, published, expires, exchanges, properties, Py_ssize_t keys_at, const int32_t[::1] keys,
     Py_ssize_t bodies_at, const int32_t[::1] bodies, Py_ssize_t count,

@@ -3,6 +3,7 @@
 from jumpmq.amqp.messages import Message
 from jumpmq.store._kernel import (
     alike,
+    all_octets,
     append_numbers,
     append_offsets,
     binary_column,
@@ -28,11 +29,6 @@ __all__ = [
     "seq_column",
     "time_column",
 ]
-
-
-def all_octets(messages: list[Message]) -> int:
-    """Octets of all bodies, properties and routing keys."""
-    return sum([len(one.body) + len(one.properties) + len(one.routing_key) for one in messages])
 
 
 def body_octets(messages: list[Message]) -> int:

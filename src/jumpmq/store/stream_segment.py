@@ -26,7 +26,6 @@ import itertools
 import logging
 import mmap
 import struct
-import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -35,8 +34,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import columns
+from jumpmq.store.checksums import checksum
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.file_octets import FileOctets
+from jumpmq.store.layout import append_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,8 +99,8 @@ def encode(
     octets = _columns(messages, first).serialize().to_pybytes()
     times = int(messages[0].published_at * 1e6), int(messages[-1].published_at * 1e6)
     head = HEADER.pack(MAGIC, 0, len(octets), len(messages), first, *times, commit, salt, 0)
-    head = head[: CHECKED.stop] + zlib.crc32(head[CHECKED]).to_bytes(4, "little") + head[CHECKED.stop + 4 :]
-    crc = zlib.crc32(octets, zlib.crc32(head[8:]))
+    head = head[: CHECKED.stop] + checksum(head[CHECKED]).to_bytes(4, "little") + head[CHECKED.stop + 4 :]
+    crc = checksum(octets, checksum(head[8:]))
     padding = bytes(-len(octets) % ALIGNMENT)
     length = HEADER.size + len(octets) + len(padding)
     place = ChunkPlace(first, len(messages), position, length, *times, commit, salt)
@@ -111,8 +112,9 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
     import pyarrow as pa
 
     schema = columns.schema()
-    offsets = pa.py_buffer(array("q", range(first, first + len(messages))))
-    numbers = pa.Array.from_buffers(pa.int64(), len(messages), [None, offsets])
+    offsets = bytearray()
+    append_numbers(offsets, first, 1, len(messages))
+    numbers = columns.array_of("seq", len(messages), offsets)
     others = [columns.column(messages, name) for name in schema.names[1:]]
     return pa.RecordBatch.from_arrays([numbers, *others], schema=schema)
 
@@ -400,7 +402,7 @@ def salt_of(path: Path) -> int:
     if len(octets) < HEADER.size:
         return 0
     magic, *_, salt, crc = HEADER.unpack(octets)
-    return int(salt) if magic == MAGIC and zlib.crc32(octets[CHECKED]) == crc else 0
+    return int(salt) if magic == MAGIC and checksum(octets[CHECKED]) == crc else 0
 
 
 def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
@@ -411,7 +413,7 @@ def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
     magic, _, length, count, first, first_time, last_time, commit, salt, crc = HEADER.unpack(head)
     if magic != MAGIC or not count:
         return None
-    is_sound = zlib.crc32(head[CHECKED]) == crc
+    is_sound = checksum(head[CHECKED]) == crc
     if not is_sound and not is_whole(octets, position):
         return None
     length += HEADER.size + -length % ALIGNMENT
@@ -427,7 +429,7 @@ def is_whole(octets: FileOctets, position: int) -> bool:
     if magic != MAGIC or position + HEADER.size + length > len(octets):
         return False
     with memoryview(octets.read(position + 8, HEADER.size - 8 + length)) as view:
-        return bool(len(view) == HEADER.size - 8 + length and zlib.crc32(view) == crc)
+        return bool(len(view) == HEADER.size - 8 + length and checksum(view) == crc)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
