@@ -66,7 +66,7 @@ async function ask(method, url, body, given) {
   const reason = found.reason ?? found.error ?? (text || response.statusText);
   if (response.status === 401 && asked === logins && /Not_Authorized|Login failed/.test(reason)) listeners.forEach((listener) => listener());
   const tag = TAGS[reason];
-  throw new Refused(response.status, tag ? `Your user may not do this. An administrator can give the user the tag ${tag}.` : reason);
+  throw new Refused(response.status, tag ? `Your user may not do this. An administrator can give it the tag ${tag}.` : reason);
 }
 
 const withQuery = (url, query) => {
