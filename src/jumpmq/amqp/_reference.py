@@ -55,7 +55,7 @@ class Message:
         redelivered: whether it may have been delivered before.
         attempts: number of deliveries, this one included, if the queue counts them (``x-delivery-count``); otherwise 0.
         paged: octets of its body, while that is on disk alone.
-        slot: of its queue (``x-slots``), as long as it is in one that has slots.
+        slot: slot in the queue (``x-slots``), while in a queue with slots.
         expires_at: seconds since the epoch; 0 is never.
         queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
     """
@@ -292,7 +292,7 @@ def messages_of_rows(
 
     Args:
         keys, properties, bodies: columns of binary values; None for keys and properties where there is no column.
-        key: the routing key of rows that have none; None where each has one.
+        key: routing key of rows without one; None if each row has one.
         plain: the properties of rows that have none, or empty ones.
         count, most_octets: how many rows at most, and how many octets their bodies may have together; one row always.
         persistent: whether properties without a delivery mode get delivery mode 2.

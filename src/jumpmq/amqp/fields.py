@@ -88,7 +88,7 @@ def typed(value: Any) -> tuple[str, Any]:
     """The field type and field value for a plain Python value.
 
     Raises:
-        TypeError: there is no field type for it.
+        TypeError: the value has no field type.
     """
     match value:
         case None:

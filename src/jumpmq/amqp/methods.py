@@ -95,7 +95,7 @@ def decode(payload: bytes) -> Method:
     """Read the payload of a method frame.
 
     Raises:
-        CommandInvalid: there is no such class or method (503).
+        CommandInvalid: unknown class or method (503).
         MalformedFrame: the arguments are cut short, or octets follow them (501).
         MethodSyntaxError: an argument table has an unknown field type (502).
     """

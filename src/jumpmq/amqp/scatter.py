@@ -24,7 +24,7 @@ class Scatter:
         behind: where what follows the body goes, eight octets at least.
 
     Attributes:
-        buffers: to be filled one after the other.
+        buffers: buffers to be filled in order.
         size: octets of all.
     """
 

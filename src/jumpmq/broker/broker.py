@@ -48,8 +48,8 @@ class Broker(BrokerParts):
 
     Attributes:
         figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
-        node_figures: the same of this node.
-        home_figures: the same of this home alone.
+        node_figures: statistics of this node.
+        home_figures: statistics of this home alone.
         copies: of the homes of its cluster.
         at: name of the node whose process this is; not that of the home where another node serves the home.
         set_workers: has the node be served by so many processes; None where it is one process.

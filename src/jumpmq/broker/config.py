@@ -38,13 +38,12 @@ class Config:
             :class:`~jumpmq.broker.connection.proxied.Proxies` takes them; None believes nobody.
         data_dir: where durable things are kept; None keeps everything in memory.
         workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.nodes.processes.workers`.
-        worker: number of this process among those of its node, from 1 on.
+        worker: number of this process in its node, from 1.
         home: number of the home that this process serves, from 1 on; in a cluster it is given when that is joined.
         homes: how many the node has, each with a process and a data directory of its own.
         begins: whether this is the node's first worker, and no other of them runs yet.
-        links: directory of the sockets by which these processes know each other; needed where they are several, and no
-            nodes of a cluster.
-        cluster: name of the cluster that this node is a member of; None where it is alone.
+        links: directory of the processes' sockets; needed for several processes outside a cluster.
+        cluster: name of this node's cluster; None without a cluster.
         etcd: the cluster's metadata store, as URLs of its members with commas between.
         etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
@@ -54,7 +53,7 @@ class Config:
             the copies of these nodes are not waited for.
         rejoin_cluster: whether a node that has followed another recovery takes the cluster's definitions.
         accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
-        cluster_host: address at which the other nodes of the cluster reach this one.
+        cluster_host: address of this node for other nodes of the cluster.
         cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
         copies: nodes of the cluster that keep this home's messages, once there are so many, unless an operator has said
             how many.

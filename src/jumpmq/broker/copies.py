@@ -32,7 +32,7 @@ class CopyChanges:
     Attributes:
         joined, left: copies that came into the set, and that left it.
         handovers: planned changes of the leader.
-        failovers: lives of leading processes that began without: at another node, or again at the same one.
+        failovers: unplanned takeovers by a leading process, at another node or the same node.
     """
 
     joined: int = 0
@@ -57,7 +57,7 @@ class HomeCopies:
         wanted_members: nodes that are to have a copy.
         wanted_leader: node that is to lead by an operator's wish; empty for the seat.
         lag_octets: octets of the log that each follower has not stored, by node; only at the leading process.
-        racks: of members' nodes that have one.
+        racks: racks of the members' nodes, if set.
         troubles: what is wrong with copies, by node.
         lag_seconds: age of the oldest of them, to half a second.
         lease_left: seconds for which the leading process delivers without hearing of others; None elsewhere.
@@ -125,7 +125,7 @@ class Copies(Protocol):
             least: number of copies that have to store a commit; None for half of the copies, rounded up.
 
         Raises:
-            CopiesRefused: there is no such home, or there cannot be so many copies.
+            CopiesRefused: the home does not exist, or the number of copies is impossible.
             CopiesUnavailable: etcd does not answer.
         """
 

@@ -45,7 +45,7 @@ class BrokerParts:
 
     Attributes:
         config: settings, with home and node as the peers know them.
-        peers: the other processes of this broker.
+        peers: remote processes of this broker.
         node: name of this node.
         boot: tells this run of the process from all others.
         identity: tells this broker from all others, also after a restart; None where everything is in memory.

@@ -25,7 +25,7 @@ def make_certificates(directory: Path, names: Sequence[str] = (), user: str = "g
     """Create a temporary authority, a broker's certificate and a client's.
 
     Args:
-        directory: where they are written; made if it is not there. Keys are readable by their owner only.
+        directory: directory for the files, made if missing. Keys are readable by the owner only.
         names: host names and addresses of the broker, beside those of this host.
         user: the client's: its common name, and the first of its alternative names.
 

@@ -86,7 +86,7 @@ class Session:
         """Every object of a kind (`queues`, `policies`, ...) in the virtual host.
 
         Raises:
-            NoVirtualHost: there is no such virtual host.
+            NoVirtualHost: the virtual host does not exist.
         """
         found = self.api.find(kind, self.vhost)
         if found is None:

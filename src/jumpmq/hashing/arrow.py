@@ -19,7 +19,7 @@ class KeyBuffers(NamedTuple):
     Attributes:
         wide: whether the offsets are int64 (large_binary, large_string) rather than int32.
         validity: one bit a key, the lowest first, 0 for a null; None where there is no null.
-        offsets: where each key begins, and then where the last ends.
+        offsets: start of each key, then the end of the last key.
         octets: the keys, one after the other; None where all are empty.
         first: the slot of the first key.
         length: how many keys.

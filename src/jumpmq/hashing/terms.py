@@ -50,7 +50,7 @@ def modulus(keys: list[bytes], n: int, function: HashFunction = "phash2") -> int
     """Return the destination, 0 to n - 1, that a modulus hash exchange chooses.
 
     Args:
-        keys: its routing key, then those of its CC and BCC headers, which count with ``phash2`` only.
+        keys: the routing key, then the keys of the headers CC and BCC (with ``phash2`` only).
         n: how many destinations are bound.
 
     Raises:

@@ -227,7 +227,7 @@ class History:
         """Return the events of the last ``seconds`` in the virtual hosts, and global ones, oldest first.
 
         Args:
-            queue: what happened to other queues is left out, if one is named.
+            queue: the only queue of the events, if given.
         """
         since = time.time() - seconds
         wanted = [one for one in self._events if one.at >= since and (not one.vhost or one.vhost in vhosts)]

@@ -27,7 +27,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
     """Set up the peers named by the settings; a broker of one worker has none. See :data:`~jumpmq.broker.peers.Enter`.
 
     Args:
-        directory: where homes of other machines are, unless a cluster says so; None where all are on this one.
+        directory: addresses of homes on other machines, without a cluster; None if all homes are on this machine.
         leads: epoch in which the home's replica leads; 0 in a home without copies.
         timing: of a node of a cluster.
 
@@ -61,7 +61,7 @@ def _ways_of(config: Config, directory: Directory | None) -> Ways:
     """Return the sockets for the home's links.
 
     Raises:
-        BrokerError: there is no place for them.
+        BrokerError: no ports are left for the workers.
     """
     if directory is not None:
         from jumpmq.nodes.transport.tls import TLSSockets  # here, so that processes of one machine do not load it

@@ -42,7 +42,7 @@ class Parts:
         channels: clients' channels at other homes.
         served: channels here of clients of other homes.
         sessions: of replicas of homes; served once definitions are there, and no home has copies yet.
-        hand_over: gives clients to other processes of this machine; None where there are none.
+        hand_over: gives clients to other processes of this machine; None without any.
         on_disk: calls back when earlier changes are on disk.
     """
 

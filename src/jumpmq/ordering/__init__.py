@@ -87,7 +87,7 @@ class Delivery:
         verify``.
 
         Args:
-            number: which message of its key it is, as the publisher counts; order is judged by it.
+            number: the message's number among the messages of its key, counted by the publisher; determines the order.
             more: further columns, such as ``consumer``.
         """
         found = {"key": self.key, "message": self.message, "queue": self.queue, "slot": self.slot, "epoch": self.epoch}

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
     Attributes:
         kind: ``order``, ``once`` or ``owner``.
         key: of which key.
-        row: the row that broke it, with its place from 1 on.
+        row: the violating row, with its number from 1.
         before: the row that it is held against.
     """
 

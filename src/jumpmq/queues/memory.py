@@ -57,7 +57,7 @@ class MemoryAccount:
     """Memory held by one broker for messages. For the broker's thread.
 
     Attributes:
-        by_kind: octets by what they are held for, one of :data:`KINDS`.
+        by_kind: octets by purpose, one of :data:`KINDS`.
         total: all of them.
         limit: octets at which publishers are blocked.
     """

@@ -635,7 +635,7 @@ class _Reader:
 
     Attributes:
         offset: of the next message for it.
-        rows: the chunk that it is in.
+        rows: chunk of the message.
         filter: what it filters by; None if it takes everything.
         wanted: the rows of the chunk that it takes, with a filter.
         waits: whether the next chunk could not be read yet, or is to be searched later.

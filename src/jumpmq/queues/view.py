@@ -84,7 +84,7 @@ class ReadyView(View):
 
     Args:
         ready: all of them.
-        fences: those that may be behind ordering barriers; None if there are none.
+        fences: messages possibly behind ordering barriers; None without any.
     """
 
     __slots__ = ("_fences", "_ready")

@@ -32,7 +32,7 @@ class Configuration:
     """Replication state of a home, as stored in etcd.
 
     Attributes:
-        v: version, one more with each change.
+        v: version, incremented by each change.
         log: identity of the log, so that a copy of another cluster's home is not taken for one of this.
         seat: node that the home belongs to.
         copies: number of copies that are wanted.
@@ -129,7 +129,7 @@ class Configuration:
 
         Args:
             leaving: replicas that are overdue; they stay eligible where the set falls below `min`.
-            lost: replicas that have lost octets that they had stored; they are never eligible.
+            lost: replicas that have lost stored octets; never eligible.
         """
         lost = {*lost}
         gone = {*leaving} | lost

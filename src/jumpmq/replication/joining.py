@@ -105,9 +105,9 @@ class Joining:
         source: replica that the files come from.
         epoch: promised to the leader.
         manifest: the newest one; None until it came.
-        have: per file, octets that are there and their CRC-32; kept over connections, and over manifests that name the
-            same file.
-        damaged: pieces of the current file that came damaged, one after the other.
+        have: per file, received octets and their CRC-32; kept across connections, and across manifests with the same
+            file.
+        damaged: number of consecutive damaged pieces of the current file.
         installed: whether the new copy is in place.
         failed: reason for which the join was given up.
     """

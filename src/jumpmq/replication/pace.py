@@ -74,7 +74,7 @@ class Arrears:
         answered: when the last of its answers came.
         target: position that it is to store next, and when that was the end of the log.
         steady: since when it has been behind by less than a second.
-        hold: for which it has to keep up before it joins.
+        hold: required time of keeping up before joining.
     """
 
     def __init__(self, now: float, hold: float) -> None:

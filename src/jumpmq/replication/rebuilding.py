@@ -21,9 +21,9 @@ class Offer:
 
     Attributes:
         replica: its identity.
-        promised: highest epoch that it has promised.
+        promised: highest promised epoch.
         end: epoch of its last segment, and the position behind its log.
-        known: the last configuration that it knows.
+        known: last known configuration.
     """
 
     replica: Replica

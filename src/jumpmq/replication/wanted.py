@@ -49,7 +49,7 @@ class Wanted:
             racks: of nodes, as far as known.
 
         Raises:
-            ConfigurationError: there are not so many nodes, or the numbers contradict each other.
+            ConfigurationError: too few nodes, or contradictory numbers.
         """
         if not 1 <= copies <= MOST:
             raise ConfigurationError(f"a home has 1 to {MOST} copies, not {copies}")

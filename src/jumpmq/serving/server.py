@@ -112,7 +112,7 @@ async def serving(
         open_store: opens the store of its data directory.
 
     Raises:
-        BrokerError: the broker cannot start; its text is one line that says why.
+        BrokerError: the broker cannot start; the text is one line with the reason.
     """
     before = None
     if config.load_definitions is not None and config.worker == 1:

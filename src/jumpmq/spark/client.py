@@ -204,7 +204,7 @@ class Client:
 
         Args:
             columns: names of columns, ``seq`` included.
-            whole: whether it is an error where some are not there any more.
+            whole: True to raise an error for missing messages.
 
         Raises:
             MessagesGone: some are not, or the stream is another.

@@ -21,7 +21,7 @@ def with_copies(properties: pa.BinaryArray | None, batch: pa.RecordBatch) -> pa.
     """Add the headers ``CC`` and ``BCC`` to encoded properties, for rows with such keys.
 
     Args:
-        properties: of each row, null where it has none; None where no row has any.
+        properties: properties of each row, null without any; None if no row has properties.
 
     Raises:
         JumpMQError: a key is null or longer than AMQP allows, or a row has such a header already.

@@ -17,7 +17,7 @@ def behind(waiting: Mapping[str, int], octets: int | None) -> dict[str, float | 
 
     Args:
         waiting: messages beyond the last micro-batch, by queue or stream; of one at least.
-        octets: of their bodies; None where that is not known, as of streams.
+        octets: octets of the bodies; None if unknown, for example for streams.
     """
     counts = waiting.values()
     return dict(zip(LAGS, (min(counts), max(counts), sum(counts) / len(counts), octets), strict=True))

@@ -53,7 +53,7 @@ class Division:
     Attributes:
         most, least: partitions, unless ``longest`` asks for more, or there are fewer messages.
         longest: the most messages of a partition; None for any number.
-        whole: whether what there is of a queue is one partition.
+        whole: True if the messages of a queue are one partition.
     """
 
     most: int

@@ -29,7 +29,7 @@ def from_protobuf(data: Column | str, message: str, descriptors: str | Path | by
 
     Args:
         data: a column of octets, such as ``body``.
-        message: its full name, such as ``shop.Payment``.
+        message: full name of the message, such as ``shop.Payment``.
         descriptors: what ``protoc --include_imports --descriptor_set_out=FILE`` writes: the file, or what is in it.
 
     Raises:

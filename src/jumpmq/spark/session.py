@@ -33,7 +33,7 @@ class ReaderSession:
 
     Args:
         query: what the query calls itself; the same after a restart from its checkpoint.
-        options: of the query: its lease, and whether it shares its queues.
+        options: options of the query: lease, and sharing of queues.
         log: the checkpoint's, so that what is complete is acknowledged at once.
 
     Raises:

@@ -87,7 +87,7 @@ class SinkOptions:
     Attributes:
         broker: where to.
         exchange: publish to this exchange, with the column ``routing_key``; "" for the default exchange.
-        queue: put into this queue. Either this or ``exchange``, or a column of one of these names.
+        queue: target queue. Give ``queue``, ``exchange``, or a column of one of these names.
         on_unroutable: ``onUnroutable``, ``fail`` (unless given) or ``drop``: what becomes of rows that reach no queue.
         undelivered_to: ``deadLetterExchange``: the exchange that gets rows that reach no queue, and those that a full
             queue refuses; None where these fail.
@@ -461,7 +461,7 @@ class UnpublishedRows:
 
         Args:
             place: how far it has got.
-            chunk: the last one that was given, which is not published.
+            chunk: the last given chunk, not yet published.
 
         Raises:
             JumpMQError: the rows differ from the published rows.

@@ -23,7 +23,7 @@ class Definitions:
 
     Attributes:
         put: JSON text by (kind, key), in the order in which they are to be inserted.
-        removed: keys that go, also those that are then inserted again.
+        removed: deleted keys, keys inserted again later included.
     """
 
     __slots__ = ("put", "removed")

@@ -41,7 +41,7 @@ def check(directory: Path) -> Iterator[str]:
     """Yield the problems of a data directory, one per line; nothing for a good directory. Nothing is changed.
 
     Raises:
-        StoreError: it is no data directory, it is of another version, or a broker uses it.
+        StoreError: not a data directory, of another version, or in use by a broker.
     """
     with _Locked(directory):
         try:

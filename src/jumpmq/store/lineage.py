@@ -146,7 +146,7 @@ def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: li
 
     Args:
         limit: commits from this number on were given up, and written again in a later segment.
-        last: number of a commit that must be there, with all before it.
+        last: number of a commit that must exist, with all earlier commits.
         damaged: takes the positions of damage before the mark.
     """
     assert file.opening is not None

@@ -12,7 +12,7 @@ LOCK_NAME = "jumpmq.lock"
 class DirectoryLock:
     """Holds ``directory/jumpmq.lock`` locked and the holder's process id in it, from creation to :meth:`release`.
 
-    The directory is created where it is missing.
+    A missing directory is created.
 
     Raises:
         DirectoryInUse: another broker uses the directory.

@@ -64,7 +64,7 @@ class LogSegment:
         allocated: octets that the file has on disk, as far as is known.
         zeroed: up to where it was written to, zeros included.
         blocks: how many were written.
-        batches: those that have messages in it and are not all settled.
+        batches: batches with unsettled messages in the segment.
         live: octets of bodies, roughly, that are not settled.
     """
 

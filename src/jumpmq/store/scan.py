@@ -58,7 +58,7 @@ class SegmentFile:
     """A segment's file, read in windows, bodies left out where they are long.
 
     Attributes:
-        opening: how it begins; None where that is damaged, and nothing of it can be used.
+        opening: opening block of the segment; None if damaged: no part of the segment is usable.
         size: its octets.
     """
 

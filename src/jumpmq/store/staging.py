@@ -55,7 +55,7 @@ class Staging:
     is taken at a time, and is written (:meth:`written`) or comes back (:meth:`put_back`) before the next is taken.
 
     Attributes:
-        committed: the last receipt that is complete, and with it all lower ones.
+        committed: last complete receipt; all lower receipts are complete, too.
 
     Args:
         noted: what was settled and belongs to no turn yet, as (batch, first, last): batches append to it themselves.
@@ -261,7 +261,7 @@ class Staging:
 
         Args:
             settlements: whether a commit is worth while if there is nothing but settlements to write.
-            waiting: whether somebody waits for it; if not, it is asked for once it is worth while.
+            waiting: True if a caller waits for the commit; otherwise the commit is delayed until worthwhile.
 
         Returns:
             The receipt that covers all that is staged; an earlier one where nothing is.

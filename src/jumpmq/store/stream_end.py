@@ -65,7 +65,7 @@ class StreamEnd:
 
     Args:
         directory: of the stream.
-        last: its last segment; None where a new one is to be begun.
+        last: last segment; None to begin a new segment.
         offset: of the next message, where a new one is.
     """
 

@@ -77,7 +77,7 @@ class StreamFiles:
 
     Args:
         directory: None is a temporary one, which goes at the close.
-        store: where what is appended goes; None where nothing is durable.
+        store: store of appended messages; None without durability.
         files: the file calls to use.
         known: what the store has found of streams, by the stream's number.
         sources: origins of imported streams, by number. Those of streams served by other homes are opened at once.

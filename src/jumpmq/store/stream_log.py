@@ -46,10 +46,10 @@ class StreamLog:
     """The messages of a stream.
 
     Attributes:
-        first: the lowest offset that is still there.
+        first: lowest remaining offset.
         end: the offset after the last one that is complete.
         size: octets of the segment files in use.
-        handed: what the home knew of it where it was before; None once that is not wanted any more.
+        handed: state of the stream at its former home; None when no longer needed.
         is_gone: whether it is deleted, or another home's.
         on_growth: called when messages were added, and whether a segment was begun.
         segment_bytes: a segment that has reached so many octets is followed by the next.
@@ -368,7 +368,7 @@ def _make(directory: Path) -> bool:
     Returns: True if the stream was new.
 
     Raises:
-        OSError: whether it is there cannot be told.
+        OSError: the existence of the file cannot be tested.
     """
     try:
         directory.mkdir(parents=True)

@@ -127,7 +127,7 @@ class StreamSegment:
 
     Args:
         first: offset of its first message; the file is named after it.
-        end: the offset after its last one, where that is known: the file is not the last of its stream.
+        end: offset after the last one; known unless the file is the last of its stream.
         on_loss: told of what is found missing.
         limit: of the last file, the offset after the last message that was committed; None where only the file tells.
 

@@ -19,7 +19,7 @@ class Envelope:
 
     Attributes:
         message: the message itself.
-        keys: its routing key, then those of its CC and BCC headers.
+        keys: the routing key, then the keys of the headers CC and BCC.
         stripped: the message's properties without the BCC header; None where it has none.
     """
 

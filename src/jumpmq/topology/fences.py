@@ -140,7 +140,7 @@ class Fences:
 
     Attributes:
         others: the other homes; None where there are none, or none is served yet.
-        is_restoring: whether bindings are those that there were: nothing moves.
+        is_restoring: True while bindings are restored: no key moves.
     """
 
     def __init__(self, topology: FencedTopology, journal: RecordKeeper | None) -> None:

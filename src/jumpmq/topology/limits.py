@@ -28,7 +28,7 @@ def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
     Args: known: names of limits. subject: owner of the limits, for the error about an unknown name.
 
     Raises:
-        PreconditionFailed: there is no such limit, or it is not a whole number.
+        PreconditionFailed: an unknown limit, or not a whole number.
     """
     if name not in known:
         term = f"{{{erlang.json_term(name)},{erlang.json_term(value)}}}"

@@ -53,7 +53,7 @@ class Records:
     """Writes durable changes to the journal.
 
     Attributes:
-        digest: follows what is recorded; None where it is not compared.
+        digest: digest of the records; None without comparisons.
 
     Args:
         journal: the store, or None to keep nothing.

@@ -20,7 +20,7 @@ class ShardSettings:
 
     Attributes:
         count: shards on each node.
-        routing_key: what they are bound with; None where the policy is silent.
+        routing_key: binding key of the shards; None if the policy has none.
         single_active_consumer: whether each serves one consumer at a time.
         queue_type: kind of new shards, None for the default; existing shards keep their kind.
     """

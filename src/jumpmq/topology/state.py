@@ -48,7 +48,7 @@ class State:
         node: name of this broker's node.
         home: number of the home that this process serves.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
-        streams: where streams keep their messages; None keeps them till the end.
+        streams: files of streams; None keeps messages in memory.
         memory: what queues charge for the messages that they hold.
         shared: whether the changes come from a log that is other processes' too, see :class:`Records`.
         later: takes the steps of long work when there is time; all at once unless given.
@@ -215,7 +215,7 @@ class State:
         """Make the buffer for messages published to a queue while its older ones arrive from the previous home.
 
         Args:
-            id: that of the queue here, which may be on its way to yet another home.
+            id: id of the local queue, which may be moving to another home.
         """
         kept: tuple[str, ...] = ("x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl")
         if QUEUE_TYPES[definition.type].append_only:  # its messages wait in a classic queue

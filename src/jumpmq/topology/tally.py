@@ -11,7 +11,7 @@ class Tally:
 
     Attributes:
         publish: taken from a client.
-        routed: copies that queues were given of them.
+        routed: number of copies given to queues.
         confirm: that the client was told of.
         return_unroutable, drop_unroutable: that reached no queue, by whether the client had it back (``mandatory``).
         deliver, deliver_no_ack: sent to consumers, with acknowledgement wanted or without.

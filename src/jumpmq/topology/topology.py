@@ -38,7 +38,7 @@ class Topology(State):
     Attributes:
         listeners: called with each change that took effect, first the one that was proposed.
         log: the order of changes: this process's own, or a log that other processes share.
-        locator: where queues are that do not say it themselves, see :data:`LOCATORS`.
+        locator: place of queues without their own locator, see :data:`LOCATORS`.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class VirtualHost:
     Args:
         name: such as ``/``.
         records: where durable definitions are kept.
-        holdings: where is counted what users have made.
+        holdings: counts of objects made by users.
         fences: told when the rings of exchanges change; None where nothing waits for another queue.
 
     Attributes:

@@ -72,7 +72,7 @@ class Published:
     """Outcome of a bulk publish.
 
     Attributes:
-        published: those that a queue has taken.
+        published: messages accepted by a queue.
         unroutable: those that reached no queue, and are gone.
         refused: those that a queue refused, because it is full.
         undelivered: those that went to the exchange for what is unroutable or refused.
@@ -91,11 +91,11 @@ class Judged:
     Attributes:
         count: how many messages there are.
         user: whose they are.
-        undelivered_to: the exchange that gets what is unroutable or refused; None where there is none.
+        undelivered_to: exchange for unroutable or refused messages; None without one.
         unroutable: how many of them reach no queue.
         undelivered: how many go to that exchange.
         shares: the messages of each queue here, in published order.
-        remote: the same of queues of other homes.
+        remote: messages for queues of other homes.
         copies: how many messages these are together.
         bounded_copies: how many of them go to queues that may refuse some.
         flags: the property flags of all messages, or-ed.
@@ -170,7 +170,7 @@ def judge(
 
     Args:
         drop_unroutable: whether messages that reach no queue are dropped; else they are an error.
-        undelivered_to: the exchange that such messages go to instead; None where there is none.
+        undelivered_to: alternative exchange for such messages; None without one.
 
     Raises:
         NoRoute: a message reaches no queue, also not of that exchange.

@@ -53,7 +53,7 @@ class ReaderGroup:
 
     Attributes:
         name: name and user of the group, joined by :func:`owned`.
-        places: what it has reserved, by queue.
+        places: reservations by queue.
         lost: queues that were deleted while the group had a place in them, and how many messages went with each.
         turn: held while an operation changes its reservations.
         lease: seconds of silence after which its reservations lapse.

@@ -64,7 +64,7 @@ class ReservationRequest:
         last_seqs: per queue, the last message to reserve, for those that have a limit.
         lease: seconds of silence after which the reservations lapse.
         accept_loss: whether queues that are not there are no error.
-        shares: whether queries of other groups may read the same queues meanwhile, if they say the same.
+        shares: True if queries of other groups with the same setting may read the same queues.
         seen: what the group has seen of data directories; a loss that is accepted is no error of these either.
     """
 

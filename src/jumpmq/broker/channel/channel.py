@@ -97,7 +97,7 @@ class Channel:
         sender: sends to queues of other homes.
         remote: its remote channels, for queues of other homes.
         turns: those of the broker.
-        tally: what was counted of its messages.
+        tally: counters of the channel's messages.
         published_to: messages by the exchange that they were published to.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
         groups: the consumer groups of the broker.

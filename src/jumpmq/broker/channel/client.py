@@ -22,8 +22,8 @@ class ChannelClient(CommitClient, Protocol):
         identity: tells it from all other connections, also of earlier runs of the broker.
         peer_port: its port.
         node: name of the node that it is connected to.
-        vhost: the virtual host that it has opened.
-        charges: what it holds of the broker's memory.
+        vhost: the opened virtual host.
+        charges: broker memory held by the client.
     """
 
     name: str

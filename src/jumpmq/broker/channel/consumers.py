@@ -138,7 +138,7 @@ class ChannelConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
-        epoch: the number under which it is the queue's single active consumer; 0 where it is none.
+        epoch: number of the consumer as single active consumer of the queue; otherwise 0.
         added: headers of all that it is sent, or by the slots of the queue; see ``encode_deliveries``.
 
     Raises:

@@ -41,7 +41,7 @@ class ReplyQueue:
     """A channel's pseudo-queue.
 
     Attributes:
-        address: the routing key that reaches it.
+        address: routing key of the consumer.
         tag: consumer tag of its deliveries.
     """
 

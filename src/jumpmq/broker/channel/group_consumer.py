@@ -449,7 +449,7 @@ def find(channel: MemberChannel, membership: GroupArguments, source: str, argume
         arguments: of ``basic.consume``.
 
     Raises:
-        AMQPError: what it wants to consume is refused.
+        AMQPError: the consumption is refused.
     """
     groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
     live = groups.find(host, connection.user, source, membership.group)

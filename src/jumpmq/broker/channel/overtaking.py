@@ -26,7 +26,7 @@ class PublishedRun:
 
     Attributes:
         first_tag, last_tag: tags of the first and the last.
-        sources: what they were given to, or-ed bits.
+        sources: sources of the receipt, as or-ed bits.
         parts: of a message that may be refused by itself.
         receipt: None until the end of the turn.
     """
@@ -47,7 +47,7 @@ class Overtaking:
     """Waiting runs in lanes by source.
 
     Args:
-        runs: what waits at the beginning, in order; each has its receipt.
+        runs: waiting publishes at the beginning, in order, each with its receipt.
     """
 
     def __init__(self, runs: Iterable[PublishedRun]) -> None:

@@ -25,7 +25,7 @@ class RemoteChannels(Protocol):
     """Remote channels of a client's channel, one per home in use.
 
     Attributes:
-        opened: those that are open, by home.
+        opened: open remote channels, by home.
         shares_groups: whether a consumer group of an exchange has members at several homes.
     """
 

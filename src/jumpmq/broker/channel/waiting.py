@@ -51,7 +51,7 @@ def in_steps(upkeep: Upkeep, subject: str, steps: Iterator[None], go_on: Callabl
     """Run steps in maintenance; the wait ends with the last step. Exceptions are raised where the method continues.
 
     Args:
-        subject: what they are, for the log.
+        subject: description of the work, for the log.
         go_on: does what is left to do after them.
     """
     raised: list[Exception] = []

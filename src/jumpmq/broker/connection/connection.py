@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
         identity: tells it from all others, of other nodes and other times too: what is exclusive belongs to it.
         node: name of the node that it leads to.
-        user: who logged in, ``NO_ONE`` before.
+        user: the logged in user; ``NO_ONE`` before the login.
         tls: how it is encrypted; None without.
         vhost: the virtual host, from ``connection.open`` on.
         handshake: how the client introduced itself.
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         closed: set when the socket is closed.
         reading: whether the client is read.
         rate: how fast it publishes, and may.
-        charges: what it holds of the broker's memory.
+        charges: broker memory held by the connection.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
         writing: when it is answered.

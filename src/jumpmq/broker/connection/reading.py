@@ -35,7 +35,7 @@ class Reading:
     """The reading side of a socket.
 
     Attributes:
-        waits: the reasons that are there, or-ed.
+        waits: current reasons to wait, or-ed.
         last: when something was received, or might have been, in seconds by the monotonic clock.
     """
 

@@ -26,7 +26,7 @@ class Writing:
     """Writing to a client: data and timing.
 
     Args:
-        protocol: encodes what there is to send.
+        protocol: encodes the pending output.
         charges: what the connection holds of the broker's memory.
         busy_polling: keeps the event loop awake for a client that is likely to ask again.
 

@@ -127,7 +127,7 @@ class Pool:
     """Partitions available to an equal set of members.
 
     Attributes:
-        barred: readers whose members may not have them.
+        barred: users without the right to these partitions.
         units: how many there are.
         unowned: those without an owner, in order.
         owned: those of each member, the last to be given last.
@@ -149,7 +149,7 @@ class PartitionPlace:
 
     Attributes:
         pool: the pool of the unit.
-        owner: whose it is, or will be.
+        owner: current or future owner.
         owned_since: since when.
         holder: the session that is fed, or that still has messages of it.
         started: whether the holder is fed, as far as is known: it was told to, and has not raised.

@@ -136,7 +136,7 @@ class LiveGroup:
         vhost: the virtual host.
         kind, source: of what it consumes, "exchange" or "queue", and its name.
         group: who has what.
-        queues: those that are shared, by number.
+        queues: shared queues, by number.
         names: the queues that it has to do with, by name: those that are shared here, else None.
         bound: the names of queues that it is to share: bindings lead there.
         refused: queues that are not shared, by name, and why.
@@ -147,14 +147,14 @@ class LiveGroup:
         barred: readers who may not read a queue, by its name.
         consumers: the sessions of the members.
         unlimited: members without a prefetch.
-        identities: how many of them each connection has.
+        identities: number of members of each connection.
         readers: those whose rights are known, or are to be found out.
         is_stale: whether all queues are to be looked at.
         to_look_at: names of queues that are to be looked at.
         to_check: readers whose rights are to be looked at, and whether that is being done.
-        work: what is left of looking at them.
+        work: remaining work of the check.
         looks_at: when what is refused and unbound is looked at again.
-        reason: why members are being evicted; None where they do not settle what they have.
+        reason: reason for the eviction of members; None for members with unsettled deliveries.
         failed: whether its last step failed.
     """
 
@@ -250,7 +250,7 @@ class ConsumerGroups:
 
         Raises:
             NotFound: neither a queue nor an exchange is called so.
-            PreconditionFailed: it is an exchange that does not spread messages by their keys.
+            PreconditionFailed: the exchange does not spread messages by key.
             AccessRefused: one of these, and the user may not read a queue of this name.
         """
         kind: Kind = "queue" if source in host.declared else "exchange"

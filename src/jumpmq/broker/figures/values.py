@@ -87,7 +87,7 @@ class QueueFigures(NamedTuple):
         automatic: whether a consumer does not acknowledge.
         exhausted: whether each consumer holds its whole prefetch unacknowledged.
         max_length: messages that it may have; None is any number.
-        overflow: what becomes of those beyond it, a value of ``x-overflow``.
+        overflow: treatment of messages beyond the limit, a value of ``x-overflow``.
         status: what only its kind has to show, by RabbitMQ's keys.
         state: ``running``, or ``down`` where its home does not answer: all else is then unknown, and 0.
     """
@@ -266,7 +266,7 @@ class GroupUnitFigures(NamedTuple):
         ready, unacknowledged: messages.
         fenced: those of its queue that wait for another queue; they are in no slot yet.
         oldest: seconds since the first ready message was published; None where that is not at hand.
-        unbound: whether it goes once it is empty.
+        unbound: True if the queue leaves the group once empty.
         offset: the lowest that the group has not settled; None where the queue is no stream.
         epoch: the number under which the holder is, or was fed; None where none ever was.
     """
@@ -297,7 +297,7 @@ class ConsumerGroupFigures(NamedTuple):
         joins, leaves: members that came and went.
         moves: units that were taken from a member for another.
         handovers: number of completed handovers.
-        forced_handovers: consumers that were cancelled, as they did not settle their deliveries.
+        forced_handovers: number of consumers cancelled because of unsettled deliveries.
         late_acknowledgements: deliveries that these settled afterwards, without effect.
     """
 
@@ -322,7 +322,7 @@ class GroupOffsetFigures(NamedTuple):
     """Offset of a consumer group in a stream.
 
     Attributes:
-        offset: the lowest that it has not settled.
+        offset: lowest unsettled offset.
         end: the offset that follows the last message of the stream.
         ready: messages that no member has.
         unacknowledged: messages that members have not settled.
@@ -482,7 +482,7 @@ class NodeFigures(NamedTuple):
         commit_waiting: seconds for which clients have waited for a commit, and none came.
         held: octets held for messages, by what they are held for.
         listeners: protocol, address and port of each, where clients connect to.
-        links: homes to which links are up, each with the octets that wait to be sent there, and that were sent.
+        links: connected homes, each with the octets waiting to be sent and the octets sent.
         cpu: seconds of processor time that were used since the start.
     """
 
@@ -526,11 +526,11 @@ class HomeState(NamedTuple):
         past_queues: what deleted queues have counted, by virtual host, as ``QueueCounts.counts``.
         exchanges: what went in and out, as :data:`OF_EXCHANGES`, of those that were used.
         short: what is short: ``memory``, ``disk``.
-        losses: what is missing from its data directory, each with when it was found.
+        losses: data missing from the data directory, each with the time of the discovery.
         complaint: why what is published is not committed; None if it is.
         logins: numbers of successful and failed logins, by protocol.
-        letters: dead letters that arrived, where they were sent at least once.
-        missing: messages of hash exchanges that lacked what is hashed; of exchanges that had such.
+        letters: number of arrived dead-lettered messages, for at-least-once dead-lettering.
+        missing: number of messages without the hashed header or property, by hash exchange.
         deaths: messages that died, by kind of queue, reason and strategy.
         outbox: what is kept for other homes until it is there: of each its number, messages, and octets.
         moves: the queues on their way from this home, and to it.

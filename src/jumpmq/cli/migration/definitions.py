@@ -35,7 +35,7 @@ def copy_definitions(
 
     Args:
         found: of a RabbitMQ; the order of its bindings is changed.
-        vhost: the virtual host that they are of, which is made where there is none; None for all.
+        vhost: virtual host of the definitions, made if missing; None for all virtual hosts.
         rings: those of the RabbitMQ that are known.
         checks_rings: whether notes are to say which keys go elsewhere.
 

@@ -91,7 +91,7 @@ class _Lane:
         listed: messages that the management API shows; None where the queue may be asked as often as one likes.
         rest: messages that are left, as far as is known.
         empty: when it was last known to be empty, or first seen.
-        held: the connection on which messages are held that the other queue refused.
+        held: connection that holds messages refused by the target queue.
         stream: the copy of a stream, and its connection.
     """
 

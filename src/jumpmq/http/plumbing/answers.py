@@ -56,7 +56,7 @@ async def answer_list(
 
     Args:
         show: an item as an object; None where it is gone meanwhile, as others are served while this is done.
-        order: the columns that it is sorted by where the query is silent.
+        order: default columns for sorting.
         at_hand: columns, the name among them, that an object has without being shown: a page that is sorted by these
             alone costs a tenth, since only its own objects are shown.
 
@@ -231,7 +231,7 @@ def _columns(request: Request) -> list[list[str]]:
     """``?columns=a,b.c`` as paths into an object.
 
     Raises:
-        BadRequest: there are too many: each costs for each object of a list.
+        BadRequest: too many columns: each costs time for each object of a list.
     """
     columns = dict.fromkeys(request.query_params.get("columns", "").split(","))
     if len(columns) > MAX_COLUMNS:

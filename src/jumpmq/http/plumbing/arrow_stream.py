@@ -17,7 +17,7 @@ def columns_of(names: object) -> tuple[str, ...]:
     """Parse a list of column names.
 
     Raises:
-        BadRequest: there is no such column, it is named twice, or this is no list of names.
+        BadRequest: an unknown column, a column named twice, or not a list of names.
     """
     if not isinstance(names, list) or not names or any(name not in COLUMNS or names.count(name) > 1 for name in names):
         raise BadRequest(f"'columns' must be some of {', '.join(COLUMNS)}, each at most once")

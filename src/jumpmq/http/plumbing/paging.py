@@ -92,7 +92,7 @@ class Page:
         """Parse the page in the query; None for the whole list.
 
         Raises:
-            BadRequest: there can be no such page.
+            BadRequest: an impossible page.
         """
         query = request.query_params
         if "page" not in query:

@@ -118,7 +118,7 @@ def virtual_host(request: Request) -> VirtualHost:
 
     Raises:
         Unauthorized: the user sees nothing of it.
-        NotFound: there is none of that name.
+        NotFound: no object has this name.
     """
     wanted = name(request, "vhost")
     check_virtual_host(user(request), wanted)
@@ -167,7 +167,7 @@ def unlocked_queue(request: Request) -> Queue:
 
     Raises:
         NotFound: as for :func:`queue`.
-        ResourceLocked: it is exclusive: its owner is a connection, which no request is.
+        ResourceLocked: the queue is exclusive to a connection.
     """
     return virtual_host(request).queue(name(request, "queue"), NO_CONNECTION)
 

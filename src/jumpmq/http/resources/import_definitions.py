@@ -307,7 +307,7 @@ def _read(shape: Shape, found: Any, subject: str, skipped: list[str] | None) -> 
     """The values of an object, unknown keys left out and noted if they may be.
 
     Raises:
-        BadRequest: it does not have that shape.
+        BadRequest: the definition has another shape.
     """
     if skipped is not None and isinstance(found, dict):
         for key in [key for key in found if not shape.knows(key)]:

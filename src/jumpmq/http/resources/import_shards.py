@@ -35,7 +35,7 @@ class Renaming:
     Attributes:
         queues: the new name of a shard, by virtual host and name.
         policies: the new ``shards-per-node``, by virtual host and name of the policy.
-        notes: what else changes, a line each.
+        notes: further changes, a line each.
     """
 
     queues: dict[tuple[str, str], str] = field(default_factory=dict)

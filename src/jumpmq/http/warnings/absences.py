@@ -25,7 +25,7 @@ class Absence:
     Attributes:
         since: when that was noticed, in seconds since the epoch.
         queues: how many are there.
-        messages: how many their queues had; 0 where that was never known.
+        messages: number of messages of the queues; 0 if unknown.
         rings: exchanges with destinations there: virtual host, name, how many are there, and how many there are in all.
     """
 

@@ -11,15 +11,15 @@ class Warning:
     """One finding.
 
     Attributes:
-        kind: what it is, in a word.
-        severity: ``alarm`` where something is refused or blocked, else ``warning``.
+        kind: short name of the kind.
+        severity: ``alarm`` if something is refused or blocked, otherwise ``warning``.
         object: ``broker``, ``node``, ``exchange``, ``shards`` or ``queue``, of that ``vhost`` and ``name``.
-        text: what is so.
-        advice: what to do.
+        text: description of the condition.
+        advice: the remedy.
         queue: the affected queue, in the same virtual host; "" for several queues.
-        messages: that wait there.
+        messages: number of waiting messages in ``queue``.
         growth: growth of the queue in messages a second; negative for a shrinking queue.
-        full_in: seconds until ``max-length`` is reached at that rate; None where it is not.
+        full_in: seconds until ``max-length`` at this rate; None without growth or limit.
     """
 
     kind: str

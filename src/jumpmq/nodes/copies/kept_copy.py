@@ -61,7 +61,7 @@ class KeptCopy:
         directory: of the copy.
         node: of this process.
         claims, sessions, times: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
-        server: serves the home where this copy's replica leads; None where it never does.
+        server: serves the home while this copy's replica leads; None for a copy that never leads.
 
     Attributes:
         number, directory: the arguments.

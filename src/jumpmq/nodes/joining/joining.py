@@ -79,7 +79,7 @@ class NodeStart:
     Attributes:
         membership: with its home.
         secret: of links.
-        definitions: all records, its own ones included.
+        definitions: all records, the home's own included.
     """
 
     membership: Membership
@@ -102,7 +102,7 @@ class ClusterJoining:
         recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
         rejoins: whether a node that has followed another recovery of the cluster takes the definitions of this one.
         takes_older: whether a data directory is taken that is older than what etcd has seen of it.
-        waits: whether this process waits where etcd was set back, as other workers of its node serve.
+        waits: True if this process waits after a reset of etcd, because other workers of the node serve.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ClusterJoining:
 
         Raises:
             BrokerError: this node cannot be a member.
-            HomeLeft: it is none any more, as what it had is at other workers.
+            HomeLeft: the home was removed; its queues are at other workers.
             EtcdError: etcd cannot be asked; to be tried again.
         """
         me = self._me or kept_membership(found)
@@ -260,7 +260,7 @@ class ClusterJoining:
     async def _require_all(self, lost: str) -> None:
         """
         Raises:
-            EtcdError: nodes that run say that etcd lacks what they have; to be tried again.
+            EtcdError: running nodes report entries missing in etcd; try again later.
         """
         for one in (await self._etcd.folder(lost)).values:
             node = one.key.removeprefix(self._keys.lost).partition("/")[2]

@@ -38,7 +38,7 @@ class _Home:
 
     Attributes:
         port: the way there.
-        unsent: the entries that go there once they are on disk.
+        unsent: entries sent once on disk.
     """
 
     def __init__(self, port: Port, unsent: Iterable[Message] = ()) -> None:
@@ -66,7 +66,7 @@ class First(SharedLog):
         digest: that of all definitions, as they are now.
 
     Attributes:
-        is_ready: whether a home whose link is up has its queues, so that others may be there.
+        is_ready: True if a home with a link has its queues, so that new queues may be placed there.
         everywhere: answers askers when an entry is on disk here, and applied by all whose links are up.
     """
 
@@ -187,9 +187,9 @@ class First(SharedLog):
 
         Args:
             number: of the home.
-            applied: the last entry that it has applied; None where it has no definitions.
+            applied: last applied entry; None without definitions.
             has: the last that it has on disk.
-            identity: of the broker that it belongs to; None where it has never been here.
+            identity: identity of the home's broker; None for a new home.
         """
         if number not in self._has:
             return f"there is no home {number}"

@@ -85,7 +85,7 @@ async def end_group_member(broker: Broker, group: list[Any], member: str, reason
     """End a member of a consumer group; returns whether it was here.
 
     Args:
-        group: virtual host, kind and name of what it consumes, and its name.
+        group: virtual host, kind and name of the group's source, and name of the group.
         reason: for the log.
     """
     with broker.turns.turn():

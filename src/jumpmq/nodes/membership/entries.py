@@ -200,7 +200,7 @@ class EtcdEntries:
         """Handle the reason for the failure to append an entry.
 
         Args:
-            other: key of the home that the entry takes for dead; "" where it takes none.
+            other: key of the home declared dead by the entry; "" without one.
             read: the cluster's identity, the log's format, entries from this one's number on, the state of the lease,
                 and the keys of live processes.
 
@@ -233,7 +233,7 @@ class EtcdEntries:
         """Compact the log from time to time, without end.
 
         Args:
-            is_due_here: True where this home is to do it.
+            is_due_here: True if this home should do the work.
         """
         while True:
             await asyncio.sleep(self._timing.compact_interval)

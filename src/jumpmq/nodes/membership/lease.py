@@ -81,7 +81,7 @@ class Lease:
 
     Args:
         etcd: of this node.
-        address: home and boot id of this process, and where it takes links.
+        address: home, boot id and link address of this process.
         promise: keeps the epoch on disk.
         sight: identifies the contents of the data directory.
         had: True of the boot id of a start that the data directory has had.

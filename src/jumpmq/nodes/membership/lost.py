@@ -30,7 +30,7 @@ class EtcdPoll:
     Attributes:
         keys, me: the cluster's, and the node.
         number: of the last entry that the node has received; 0 before the first.
-        entry: that entry; None where the node has begun with it.
+        entry: the entry; None if the node began with it.
     """
 
     keys: Keys

@@ -81,7 +81,7 @@ class _Outgoing:
 
     Attributes:
         link: the same; None also after its end.
-        holds: whether it keeps what is sent.
+        holds: True if sent messages are kept.
         sent: the last unit that was sent, as a number of receipts.
     """
 

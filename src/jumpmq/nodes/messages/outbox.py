@@ -73,7 +73,7 @@ class _Line:
 
     Attributes:
         queue: where to.
-        number: under which the store keeps them.
+        number: number of the messages in the store.
         next: the number of the next message.
         gone: whether the queue is deleted.
         is_due: whether it waits to be sent from.
@@ -143,7 +143,7 @@ class Outbox:
     Args:
         links: links to remote homes.
         account: charged with what is in memory.
-        store: where it is kept; None where everything is in memory.
+        store: store of the outbox; None if everything is in memory.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount, store: Store | None) -> None:

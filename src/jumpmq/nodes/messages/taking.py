@@ -82,7 +82,7 @@ class Taking:
     """Receiver of messages forwarded by remote homes to queues here.
 
     Args:
-        store: where it is recorded what was taken; None where everything is in memory.
+        store: store of the records of received messages; None if everything is in memory.
 
     Attributes:
         is_short: tells whether memory or disk is: then nothing is taken.

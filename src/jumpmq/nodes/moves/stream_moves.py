@@ -53,7 +53,7 @@ class StreamMoves:
     """Streams of this home with a pending move to a different machine.
 
     Args:
-        store: where that is recorded; None where everything is in memory.
+        store: store of the records; None if everything is in memory.
         tasks: of queues that move.
 
     Attributes:

@@ -64,7 +64,7 @@ class Asked:
         number: of the home.
         on_value: takes the answer to a swap.
         on_read: takes the answer to a read.
-        alarm: told where there is no configuration.
+        alarm: called for a missing configuration.
     """
 
     def __init__(

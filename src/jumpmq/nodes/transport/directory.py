@@ -13,7 +13,7 @@ class Directory(Protocol):
     Attributes:
         cluster: identity of the cluster, exchanged by all homes.
         secret: what all of them know; at least 32 random octets, as text.
-        addresses: where links to each home go; none before it has been announced.
+        addresses: address of each home for links; none before the home is announced.
         on_change: called when ``addresses`` has changed.
     """
 

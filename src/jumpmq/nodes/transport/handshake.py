@@ -35,7 +35,7 @@ class Peer:
         home: the number of its home.
         boot: tells the run of its process from all others.
         purpose: purpose of the connection.
-        epoch: number of its process among those of the home; 0 where it has none.
+        epoch: number of the process among the processes of its home; 0 without one.
     """
 
     home: int
@@ -51,7 +51,7 @@ class Handshake:
         connects: whether this end has connected to the other.
         certificate: of the accepting end, in DER; empty where there is no TLS.
         purpose: of the connection.
-        epoch: number of this process among those of the home; 0 where it has none.
+        epoch: number of this process among the processes of its home; 0 without one.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class Link(asyncio.BufferedProtocol):
         handshake: what this end says, and is to be told, first; it is asked for when there is a connection.
         connects: whether this end has connected to the other.
         handlers: act on records, by kind.
-        on_up: called when the other end has proved who it is; returns whether it is welcome.
+        on_up: called when the peer has proved its identity; returns True to accept the peer.
         on_down: called when the link is broken, if it was up.
         on_call: makes the protocol of a connection that turns out to be a call; None takes none.
 
@@ -275,7 +275,7 @@ class Link(asyncio.BufferedProtocol):
         iteration.
 
         Args:
-            needed: octets of the one that has begun, with its header.
+            needed: octets of the current record, with its header.
         """
         begin, end, size = self._begin, self._end, len(self._buffer)
         begun = end - begin

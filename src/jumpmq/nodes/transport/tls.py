@@ -36,7 +36,7 @@ class TLSSockets:
         directory: addresses of all homes; gets the address of this home.
         home: the number of this process's home.
         host: the address to listen on.
-        port: the same; 0 picks a free one.
+        port: listening port; 0 picks a free port.
     """
 
     def __init__(self, directory: Directory, home: int, host: str, port: int = 0) -> None:

@@ -18,7 +18,7 @@ class UnixSockets:
     """See :class:`~jumpmq.nodes.transport.links.Ways`.
 
     Args:
-        directory: where the sockets are; made with mode 0700 if it is not there.
+        directory: directory of the sockets; made with mode 0700 if missing.
         home: the number of this process's home.
         homes: how many there are.
     """

@@ -36,7 +36,7 @@ def archive(
         checkpoint: another; beside the table unless given.
         by_hour: whether the table is partitioned by the hour of publishing too.
         continuous: go on until the query is stopped; else what is there now.
-        go_on: whether a table that was written with another checkpoint is written on with this one.
+        go_on: True to continue, with this checkpoint, a table written with another checkpoint.
         interval: between two micro-batches, if continuous.
         progress: called with the rows of each micro-batch.
 

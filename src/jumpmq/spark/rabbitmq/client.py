@@ -105,7 +105,7 @@ class AMQPClient:
             origin: is not looked at, as AMQP does not tell.
 
         Raises:
-            JumpMQError: there were fewer for this reader, as others consume from the queue.
+            JumpMQError: fewer messages than planned, because other consumers use the queue.
         """
         for queue, first, last in slices:
             count = last - first + 1
@@ -154,7 +154,7 @@ class AMQPClient:
         """Return first and last offsets of streams, and the offset at a timestamp.
 
         Args:
-            counts: how many messages each says that it has; it may be some seconds behind.
+            counts: number of messages reported by each queue, possibly some seconds old.
         """
         found: dict[str, dict[str, Any]] = {}
         streams = list(counts)
@@ -179,7 +179,7 @@ class AMQPClient:
         """Return the first and last offset received from streams after an attachment at ``place``.
 
         Args:
-            filled: those of which some have to come.
+            filled: queues with expected messages.
 
         Raises:
             BrokerAway: none come of one of these.

@@ -53,7 +53,7 @@ def _require_forwards(starts: dict[str, int], ends: dict[str, int], options: Sou
     """Refuse options that begin reading behind the end; without ``failOnDataLoss``, retention may be the reason.
 
     Raises:
-        JumpMQError: they do, in one of the streams.
+        JumpMQError: one of the streams has an end before its start.
     """
     if options.starting_offsets is None or options.ending_offsets is None or not options.fail_on_data_loss:
         return

@@ -63,7 +63,7 @@ def make_exchange(definition: ExchangeDefinition) -> Exchange:
     """An exchange as declared, without bindings.
 
     Raises:
-        PreconditionFailed: there is no such type, or it does not take the arguments (406).
+        PreconditionFailed: unknown type, or arguments invalid for the type (406).
     """
     kind = exchange_type(definition.type)
     if kind is DelayedMessageExchange:

@@ -46,7 +46,7 @@ class CountedKeys:
     Attributes:
         since: when the older one began, as told to :meth:`Traffic.turn`; None where nothing came yet.
         names: the destinations, to which ``messages`` belong.
-        messages: those without the header or property that is hashed among them.
+        messages: all messages, messages without the hashed header or property included.
         all_keys: an estimate of how many different keys there were.
         missing: messages without the header or property.
         noted: messages with it: what shares of ``frequent`` are of.

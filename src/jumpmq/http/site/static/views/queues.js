@@ -129,7 +129,7 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("Queue purged"); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("Queue deleted"); }} />`}>
     <${Failure} error=${error} />
-    ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.since(queue.down_since)}` : ""}: messages and consumers are unknown until the home returns. Publishes to the queue are refused.</p>`}
+    ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.since(queue.down_since)}` : ""}: messages and consumers are unknown until the node returns. Publishes to the queue are refused.</p>`}
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} queue />`}
     <${Tiles}>
       ${tile("Ready", format.count(queue.messages_ready))}
