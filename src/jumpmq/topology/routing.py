@@ -4,6 +4,8 @@ Each message visits each exchange, and reaches each queue, at most once, so cycl
 bindings match nothing passes the message to its alternate exchange; whether that one finds a queue does not matter.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
