@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.upkeep.garbage import limit_young_generation
+from jumpmq.broker.upkeep.garbage import young_generation
 from jumpmq.topology import Pending
 
 SLICE = 0.002
@@ -42,7 +42,7 @@ class Slices:
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give slices to waiters. The current waiter works in the next round, before the next call."""
-        limit_young_generation()
+        young_generation.limit()
         self._is_due = False
         while self._waiting and not self._is_due:
             turn = self._waiting.popleft()

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from weakref import ref
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.upkeep.garbage import limit_young_generation
+from jumpmq.broker.upkeep.garbage import young_generation
 from jumpmq.queues import Queue, clock
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Upkeep:
                 if time.perf_counter() > until:
                     break
         if self._work:
-            limit_young_generation()
+            young_generation.limit()
             self._set_timer(0.0)
         elif self._due and self._due[0][0] < self._set_for:
             self._set_timer(self._due[0][0])
