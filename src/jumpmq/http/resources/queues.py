@@ -286,12 +286,12 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "last_seq": figures.last_seq,
         }
         | _home(requested.broker(request), definition)
-        | _copies(request, definition)
         | _down_since(request, definition, figures)
         | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
         | _attendance(rates, figures)
         | dict(figures.status)
+        | _copies(request, definition)  # after the status: a quorum queue or stream knows only its own node
         | in_force(host, declared.destination)
     )
 
