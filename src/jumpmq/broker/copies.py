@@ -109,6 +109,22 @@ class CopyFiles(NamedTuple):
     lengths: dict[str, int]
 
 
+class CopyPositions(NamedTuple):
+    """Positions in the log of a node's copy of a home, comparable between copies: segment times 2^32, plus octets.
+
+    Attributes:
+        node: node with the copy.
+        written: end of the log.
+        stored: end of the part that is synced to disk.
+        complete: end of the part that all copies in the set have stored, as far as the node knows.
+    """
+
+    node: str
+    written: int
+    stored: int
+    complete: int
+
+
 class Copies(Protocol):
     """Copies of the homes of a broker."""
 
@@ -153,6 +169,9 @@ class Copies(Protocol):
             CopiesRefused: the home has no copies, or the node has none of them.
             CopiesUnavailable: etcd does not answer.
         """
+
+    async def positions(self, home: int) -> CopyPositions | None:
+        """Return the positions in the log of this process's copy of a home; None without one."""
 
     async def files(self, home: int) -> CopyFiles | None:
         """Return the files of this process's copy of a home; None without one."""
@@ -201,6 +220,9 @@ class NoCopies:
 
     async def set_leader(self, home: int, node: str | None) -> None:
         raise CopiesRefused(NO_CLUSTER)
+
+    async def positions(self, home: int) -> CopyPositions | None:
+        return None
 
     async def files(self, home: int) -> CopyFiles | None:
         return None

@@ -134,12 +134,23 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
         "reported no quorum queues with minimum quorum\n"
     )
     status = cluster.output("-q", "quorum_status", "quorum", at=2).splitlines()
-    assert [line.split("\t")[:3] for line in status] == [
-        ["Node Name", "Raft State", "Membership"],
+    header, *rows = [line.split("\t") for line in status]
+    assert header[:7] == [
+        *("Node Name", "Raft State", "Membership"),
+        *("Last Log Index", "Last Written", "Last Applied"),
+        "Commit Index",
+    ]
+    assert header[7:] == ["Snapshot Index", "Term", "Machine Version"]
+    assert [row[:3] for row in rows] == [
         ["one@host", "leader", "voter"],
         ["three@host", "follower", "voter"],
         ["two@host", "follower", "voter"],
     ]
+    assert len({position for row in rows for position in row[3:5]}) == 1  # all copies have the whole log
+    assert int(rows[0][3]) > 0
+    assert [row[5] for row in rows] == [rows[0][6], "", ""]
+    shown = cluster.ask("GET", "queues/%2F/quorum", at=2)[1]
+    assert (sorted(shown["members"]), sorted(shown["online"])) == (sorted(NODES), sorted(NODES))
     figures = requests.get(f"{cluster.url(2)}/metrics", timeout=30).text
     assert 'jumpmq_copies_members{home="1"} 3.0' in figures
     assert 'jumpmq_copies_in_set{home="1"} 3.0' in figures

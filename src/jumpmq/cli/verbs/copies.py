@@ -15,7 +15,11 @@ from jumpmq.management import TIMEOUT, Refusal
 
 COLUMNS = ["home", "seat", "served_by", "epoch", "copies", "min", "in_set", "members", "wanted", "troubles"]
 GROWN_COLUMNS = ["home", "members", "queues", "result"]
-STATUS_COLUMNS = ["Node Name", "Raft State", "Membership", "Term"]
+STATUS_COLUMNS = [
+    *("Node Name", "Raft State", "Membership", "Last Log Index", "Last Written", "Last Applied", "Commit Index"),
+    *("Snapshot Index", "Term", "Machine Version"),
+]
+"""Columns of RabbitMQ 4.0's `quorum_status`. Copies have no snapshot and no state machine: these stay empty."""
 
 RAFT = {
     "leader": ("leader", "voter"),
@@ -206,10 +210,23 @@ def quorum_status(session: Session, queue: Queue) -> None:
     session.inform(f"Status of queue {queue} on node {session.node_name} ...")
     copies = [one for one in session.api.get("copies") if one["home"] == found.get("home")]
     if not copies:
-        session.table(STATUS_COLUMNS, [[found["node"], *RAFT["leader"], ""]])
+        session.table(STATUS_COLUMNS, [[found["node"], *RAFT["leader"], *[""] * 7]])
         return
     home = copies[0]
-    session.table(STATUS_COLUMNS, [[one["node"], *RAFT[one["state"]], home["epoch"]] for one in home["members"]])
+    positions = {one["node"]: one for one in session.api.find("copies", str(home["home"]), "positions") or []}
+    rows = [_status(one, positions.get(one["node"]), home["epoch"]) for one in home["members"]]
+    session.table(STATUS_COLUMNS, rows)
+
+
+def _status(member: dict[str, Any], position: dict[str, Any] | None, epoch: int) -> list[Any]:
+    """Return a copy's row of `quorum_status`. Only the leader applies commits to queues."""
+    raft, membership = RAFT[member["state"]]
+    if position is None:
+        return [member["node"], raft, membership, "", "", "", "", "", epoch, ""]
+    complete = position["complete"]
+    applied = complete if raft == "leader" else ""
+    known = [position["written"], position["stored"], applied, complete]
+    return [member["node"], raft, membership, *known, "", epoch, ""]
 
 
 def add_member(session: Session, queue: Queue, member: Node, membership: Membership = None) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.copies import HomeCopies
+from jumpmq.broker.copies import CopyPositions, HomeCopies
 from jumpmq.broker.telemetry import audit
 from jumpmq.http.copy_checks import Ask, CopyChecks
 from jumpmq.http.plumbing import changing, requested
@@ -64,6 +64,16 @@ async def _lead(request: Request, node: str | None) -> Response:
     await requested.broker(request).copies.set_leader(home, node)
     audit.record("set leader", user=requested.user(request).name, home=home, to=node)
     return changing.deleted()
+
+
+async def positions(request: Request) -> Response:
+    """``GET /api/copies/{home}/positions``: positions in the log of each reachable copy of a home."""
+    home = _home(request)
+    own, others = await asyncio.gather(
+        requested.broker(request).copies.positions(home), requested.forwarder(request).act("copy_positions", home)
+    )
+    found = [CopyPositions(*one) for one in [own, *others] if one is not None]
+    return await answer_list(request, found, CopyPositions._asdict, ("node",))
 
 
 async def begin_check(request: Request) -> Response:
@@ -144,6 +154,7 @@ ROUTES = [
     Endpoint("GET", "/api/copies", listed, access=Access.MONITORING),
     Endpoint("GET", ONE, one_home, access=Access.MONITORING),
     Endpoint("PUT", ONE, set_copies, access=Access.ADMINISTRATOR, shape=COPIES),
+    Endpoint("GET", f"{ONE}/positions", positions, access=Access.MONITORING),
     Endpoint("GET", f"{ONE}/check", check, access=Access.MONITORING),
     Endpoint("POST", f"{ONE}/check", begin_check, access=Access.ADMINISTRATOR),
     Endpoint("PUT", f"{ONE}/leader", set_leader, access=Access.ADMINISTRATOR, shape=LEADER),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyFiles, CopyState, HomeCopies
+from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyFiles, CopyPositions, CopyState, HomeCopies
 from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.copied_home import CopiedHome
@@ -113,6 +113,12 @@ class OperatedCopies:
         if node is not None and node not in wanted.members:
             raise CopiesRefused(f"node '{node}' has no copy of home {home}: {', '.join(wanted.members)} have one")
         await self._want(home, replace(wanted, leader=node or ""))
+
+    async def positions(self, home: int) -> CopyPositions | None:
+        if (copied := self._copied(home)) is None:
+            return None
+        copy = copied.roles.copy
+        return CopyPositions(self._copies.me.node, copy.end, copy.stored, copy.complete)
 
     async def files(self, home: int) -> CopyFiles | None:
         if (copied := self._copied(home)) is None:

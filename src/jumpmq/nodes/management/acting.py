@@ -66,6 +66,11 @@ async def suspend(broker: Broker, suspended: bool) -> None:
     await broker.listening.suspend(suspended)
 
 
+async def copy_positions(broker: Broker, home: int) -> Any:
+    """See :meth:`~jumpmq.broker.copies.Copies.positions`."""
+    return await broker.copies.positions(home)
+
+
 async def copy_files(broker: Broker, home: int) -> Any:
     """See :meth:`~jumpmq.broker.copies.Copies.files`."""
     return await broker.copies.files(home)
@@ -97,7 +102,7 @@ ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
     for one in (
         *(close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend),
         end_group_member,
-        *(copy_files, copy_checksum, copy_damaged),
+        *(copy_positions, copy_files, copy_checksum, copy_damaged),
         give,
     )
 }
