@@ -73,7 +73,7 @@ def part(test: str) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     from xdist.scheduler import LoadScopeScheduling
 
-    class Parts(LoadScopeScheduling):
+    class Parts(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return part(nodeid)
 

@@ -19,9 +19,10 @@ class SeveralNodes(JumpMQ):
     def start(self) -> None:
         """See :meth:`JumpMQ.start`."""
         (member,) = self._others.enter_context(etcd(self.directory))
-        options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "balanced")
-        options += ("--workers", str(self._workers))
-        self._arguments = options
+        self._arguments = options = [
+            *("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "balanced"),
+            *("--workers", str(self._workers)),
+        ]
         super().start()
         for number in range(2, self._count + 1):
             self._others.enter_context(JumpMQ(Path(self.directory) / f"node-{number}", f"n{number}@localhost", options))

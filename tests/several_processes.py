@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.several_nodes import SeveralNodes
 
@@ -46,7 +47,7 @@ def main(count: int, data_dir: Path, node: str) -> None:
     """Serve until a SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    settings = {"queue_leader_locator": os.environ.get("JUMPMQ_QUEUE_LEADER_LOCATOR", "balanced")}
+    settings: dict[str, Any] = {"queue_leader_locator": os.environ.get("JUMPMQ_QUEUE_LEADER_LOCATOR", "balanced")}
     with jumpmq.running(workers=count, data_dir=data_dir, node=node, **settings) as broker:
         print(f"amqp://localhost:{broker.port} http://localhost:{broker.http_port}", flush=True)
         ended.wait()

@@ -36,7 +36,8 @@ PATIENCE = 60.0
 class Closed(Exception):
     """The broker closed something, with a reply code and text."""
 
-    def __init__(self, code: int, text: str, class_id: int, method_id: int) -> None:
+    def __init__(self, code: int | None, text: str, class_id: int | None, method_id: int | None) -> None:
+        assert code is not None  # pamqp allows it to be absent
         super().__init__(f"{code} {text}")
         self.code, self.text, self.method = code, text, (class_id, method_id)
 
@@ -368,7 +369,8 @@ class WireChannel:
 
     def queue(self, name: str = "", **options: Any) -> str:
         """Declare a queue, exclusive unless told otherwise, and return its name."""
-        return self.call(Queue.Declare(queue=name, **{"exclusive": True, **options})).queue
+        declared: str = self.call(Queue.Declare(queue=name, **{"exclusive": True, **options})).queue
+        return declared
 
     def exchange(self, name: str, exchange_type: str, **options: Any) -> str:
         """Declare an exchange, deleted with its last binding unless told otherwise, and return its name."""
@@ -379,7 +381,8 @@ class WireChannel:
         self.call(Queue.Bind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=arguments))
 
     def consume(self, queue: str, tag: str = "", **options: Any) -> str:
-        return self.call(Basic.Consume(queue=queue, consumer_tag=tag, **options)).consumer_tag
+        own: str = self.call(Basic.Consume(queue=queue, consumer_tag=tag, **options)).consumer_tag
+        return own
 
     def get(self, queue: str, *, no_ack: bool = True) -> Content | None:
         answer = self.call(Basic.Get(queue=queue, no_ack=no_ack))
@@ -394,7 +397,7 @@ class WireChannel:
         count = self.ready(stream)
         self.call(Basic.Qos(prefetch_count=1000))
         tag = self.consume(stream, arguments={"x-stream-offset": "first"})
-        found = []
+        found: list[bytes] = []
         while len(found) < count:
             delivered = self.next()
             found.append(delivered.body)
@@ -404,7 +407,8 @@ class WireChannel:
 
     def ready(self, queue: str) -> int:
         """Number of messages that a queue holds ready."""
-        return self.call(Queue.Declare(queue=queue, passive=True)).message_count
+        count: int = self.call(Queue.Declare(queue=queue, passive=True)).message_count
+        return count
 
     def confirm_select(self) -> None:
         self.call(Confirm.Select())
@@ -414,7 +418,8 @@ class WireChannel:
         self.call(Tx.Select())
 
     def purge(self, queue: str) -> int:
-        return self.call(Queue.Purge(queue=queue)).message_count
+        count: int = self.call(Queue.Purge(queue=queue)).message_count
+        return count
 
     def wait_for_confirms(self) -> None:
         """Read confirms until every publication on this channel has been acknowledged."""
