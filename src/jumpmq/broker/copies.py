@@ -84,7 +84,7 @@ class HomeCopies:
 
     @property
     def in_set(self) -> int:
-        """Number of copies that store each commit, the leader's included."""
+        """Number of copies in the set, the leader's included."""
         return sum(state in ("leader", "in set") for state in self.members.values())
 
     @property

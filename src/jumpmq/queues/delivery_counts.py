@@ -18,7 +18,7 @@ FORGOTTEN = 1024
 
 
 class DeliveryCounts:
-    """Delivery counts of one queue.
+    """Delivery counts of a queue.
 
     Args:
         queue_id: number of the queue, for the keys of records.

@@ -383,7 +383,7 @@ class ReadyMessages:
         self._account.charge("ready", octets)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Return messages to their positions."""
+        """Return messages to the former positions."""
         messages = sorted(messages, key=_seq)
         self._charge(held_octets(messages))
         self.size += body_octets(messages)

@@ -156,8 +156,8 @@ class LogUpkeep:
         self._unopened.clear()
 
     def forget_stream(self, log: StreamLog) -> None:
-        """Let go of a removed stream: files that were read stay mapped as long as the stream is referenced, and take
-        disk space though they are deleted."""
+        """Release a removed stream. Files mapped by readers take disk space until the last reference to the stream is
+        gone."""
         self._streams.pop(log, None)
 
     def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:

@@ -18,7 +18,7 @@ from jumpmq.topology.tally import Tally
 
 
 class Claiming(Protocol):
-    """A transaction, which takes deliveries that the client settles."""
+    """A transaction: collects settled deliveries of the client."""
 
     def claim(self, settlement: "Settlement") -> Deliveries: ...
 

@@ -56,7 +56,7 @@ def queue_shares(spark: SparkSession) -> dict[str, QueueShare]:
 
 
 def order(spark: SparkSession) -> Order:
-    """Count violations of "every aircraft in one queue, its flights in the order in which they were published"."""
+    """Count violations of "every aircraft in one queue, with its flights in the order of publishing"."""
     rows = spark.sql("""
         WITH followed AS (
             SELECT queue, number, tailnum,

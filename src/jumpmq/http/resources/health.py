@@ -99,19 +99,19 @@ async def definitions(request: Request) -> JSONResponse:
 
 
 async def alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/alarms``: whether memory, disk or copies are short, or definitions cannot be changed,
+    """``GET /api/health/checks/alarms``: fails if memory, disk or copies are short, or definitions cannot be changed,
     anywhere in the cluster."""
     return _alarms(requested.broker(request).figures, "There are alarms in effect in the cluster")
 
 
 async def local_alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here, or copies of a home that is served
-    here. A standstill of definitions is no reason to take clients away from all nodes."""
+    """``GET /api/health/checks/local-alarms``: fails if memory or disk is short here, or copies of a home served
+    here. Unchangeable definitions are no reason to take clients away from all nodes."""
     return _alarms(requested.node_figures(request), "There are alarms in effect on the node", definitions=False)
 
 
 async def node(request: Request) -> JSONResponse:
-    """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
+    """``GET /api/healthchecks/node``: fails if memory or disk is short, in the terms of older checks."""
     broker, figures = requested.broker(request), requested.node_figures(request)
     states = figures.states()
     if down := figures.down():

@@ -16,7 +16,7 @@ MASK_BYTES = 16 << 20
 
 
 class TopicAutomaton:
-    """Patterns with their bound destinations."""
+    """Patterns with bound destinations."""
 
     def __init__(self) -> None:
         self._ends: dict[int, BoundDestinations] = {}

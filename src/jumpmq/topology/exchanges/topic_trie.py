@@ -25,7 +25,7 @@ class Node:
 
 
 class TopicTrie:
-    """Patterns with their bound destinations."""
+    """Patterns with bound destinations."""
 
     def __init__(self) -> None:
         self._root = Node()
