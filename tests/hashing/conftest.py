@@ -22,4 +22,5 @@ def vectors() -> Callable[[str], list[dict[str, Any]]]:
 @pytest.fixture(scope="session", params=[_kernel, _reference], ids=["compiled", "plain"])
 def kernel(request: pytest.FixtureRequest) -> ModuleType:
     """Each of the two kernels in turn."""
-    return request.param
+    kernel: ModuleType = request.param
+    return kernel

@@ -37,7 +37,8 @@ class API:
 
     def node_at(self, port: int) -> str:
         """The node that listens at a port."""
-        return next(one["node"] for one in self.get("overview")["listeners"] if one["port"] == port)
+        node: str = next(one["node"] for one in self.get("overview")["listeners"] if one["port"] == port)
+        return node
 
     def table(self, *parts: str, **query: Any) -> pa.Table:
         """The rows of an Arrow stream."""

@@ -38,7 +38,7 @@ class Opened:
     ) -> None:
         self.directory = directory
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
-        self.tell: Callable[[], object] = lambda: None
+        self.tell: Callable[[], None] = lambda: None
         self.retired: list[StreamSegment] = []
         self._is_closed = False
         self.store = Store.open(

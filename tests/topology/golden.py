@@ -76,7 +76,7 @@ def _drawn(chance: Random, topology: Topology) -> Change:
     declared = topology.vhost("/").declared.get(queue)
     match chance.choices(range(8), (6, 8, 4, 2, 3, 1, 1, 2))[0]:
         case 0:
-            flags = {name: chance.random() < 0.5 for name in ("durable", "auto_delete")}
+            flags: dict[str, Any] = {name: chance.random() < 0.5 for name in ("durable", "auto_delete")}
             return DeclareQueue(topology.define_queue("/", queue, **flags, home=home, user="ann"))
         case 1:
             return Bind("/", binding, user="ann")

@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE
 from jumpmq.broker import Broker
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.management import managed, managed_node
+from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.serving.server import RunningBroker
 
 Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]
@@ -103,6 +104,7 @@ async def _join(
     config.http_port = 0 if home == 1 or known is not None else None
     broker = await started(config, known)
     stack.push_async_callback(stopped, broker)
+    assert isinstance(broker.peers, OtherHomes)
     management = (
         managed(broker, broker.peers, HomesDirectory.of(config))
         if known is None
