@@ -161,6 +161,19 @@ def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_retu
 
 
 @pytest.mark.slow
+def test_the_last_of_three_nodes_goes_on_when_an_operator_asks_for_less(three: Nodes) -> None:
+    one, two, last = three.all
+    published(one, "q", range(100))
+    three.copied()
+    one.kill()
+    two.kill()  # before another node serves the home
+    until(lambda: node_of(three.configuration().leader) == NAMES[2] and len(three.configuration().set) == 1)
+    three.want(Wanted.of(NAMES[0], NAMES, 3, 1))
+    assert served(last, "q") == 100
+    published(last, "q", range(100, 150))
+
+
+@pytest.mark.slow
 def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one, two, other = three.all
     three.copied()

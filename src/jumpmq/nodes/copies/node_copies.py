@@ -453,6 +453,8 @@ class NodeCopies:
             for home in list(self._led):
                 if home in self.copies and (copied := self.copies[home].home) is not None:
                     self._tend_home(copied, self.copies[home])
+            for home in self.copies.keys() - self._led.keys():
+                self._lower_min(home)
             if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
                 with contextlib.suppress(EtcdError):  # it is tried again
                     await self.want(self.me.home, replace(wanted, leader=""))
@@ -502,6 +504,15 @@ class NodeCopies:
         if home == self.me.home:
             self._target = heir
             self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
+
+    def _lower_min(self, home: int) -> None:
+        """Apply an operator's smaller ``min`` to a home that is led here, and not served for lack of copies."""
+        copied, wanted = self.copies[home].home, self.wanted.get(home)
+        if copied is None or wanted is None or copied.roles.leader is None:
+            return
+        known = copied.roles.leader.known
+        if known.short and wanted.min <= len(known.set):
+            self._step(copied, wanted, known)
 
     def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
         try:
