@@ -320,7 +320,7 @@ class Recovery:
         last = head.first + head.rows - 1
         batch: Batch | None
         if head.kind == MOVED:
-            id = int.from_bytes(file.octets(start, 8), "little")
+            id = int.from_bytes(file.octets(start, 8), "little", signed=True)  # perhaps damaged
             batch = self._batch(id)
             if batch is not None:
                 batch.move(position, head.extent, head.first)
