@@ -209,7 +209,7 @@ STREAM_SOURCE = _kind(
     Key.NUMBER,
     "QUEUE, or its number at the home that still serves it",
     "[number, handed: text or null, end]",
-    "jumpmq.store.stream_import.Source.decode",
+    "jumpmq.store.stream_import.StreamOrigin.decode",
 )
 STREAM_MOVE = _kind(
     "stream move", Key.NUMBER, "QUEUE", "HOME that has the files", "jumpmq.nodes.moves.stream_moves.StreamMoves"
