@@ -234,7 +234,7 @@ MUTANTS = [
     Mutant("R2", "stops waiting before the swap", [(Leader, "remove", _stop_waiting_first)]),
     Mutant("R2", "swaps a joiner in before it has all", [(Leader, "grow", _swap_before_stored)]),
     Mutant("R2", "all that leave stay eligible", [(Configuration, "_settled", _always_eligible)]),
-    Mutant("R3", "a swap without an answer is forgotten", [(Leader, "retry", _forget_open)]),
+    Mutant("R3", "a swap without an answer is forgotten", [(Leader, "retry", _forget_open)], temper=LATE),
     Mutant(
         "R3",
         "a joiner is dropped at a lost answer",

@@ -12,7 +12,6 @@ LONG = {
     "R1 complete below min",
     "R1 waits for the known set only",
     "R2 swaps a joiner in before it has all",
-    "R3 a swap without an answer is forgotten",
     "R5 longer logs are left behind",
     "R7 a disk that lost octets keeps its identity",
     "R8 the known set keeps the lease",
