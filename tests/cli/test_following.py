@@ -304,7 +304,7 @@ def test_a_bridge_without_messages_makes_no_sense() -> None:
     result = CliRunner().invoke(app, words)
     assert (result.exit_code, result.stderr) == (
         2,
-        "jumpmq: --follow moves messages, which --definitions-only leaves\n",
+        "jumpmq: --follow moves messages, and --definitions-only moves none\n",
     )
 
 

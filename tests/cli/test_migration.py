@@ -298,7 +298,7 @@ def test_control_c_ends_a_move_in_a_line(rabbitmq: RabbitMQ, broker: jumpmq.Runn
         move.send_signal(signal.SIGINT)
         said = move.communicate()[1]
     assert "Traceback" not in said
-    assert move.returncode == 0 or "jumpmq: interrupted: the same command goes on where it was" in said
+    assert move.returncode == 0 or "jumpmq: interrupted: the same command continues the move" in said
     result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/interrupted"), timeout=300)
     assert result.returncode == 0, result.stderr
     assert requests.get(queue).json()["messages"] == 20_000

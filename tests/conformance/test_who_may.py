@@ -116,6 +116,7 @@ PUT /api/copies/99                        401 401 401 401 404 {"copies": 1}
 PUT /api/copies/99/leader                 401 401 401 401 404 {"node": "n"}
 DELETE /api/copies/99/leader              401 401 401 401 404
 GET /api/copies/99/check                  401 401 401 404 404
+GET /api/copies/99/positions               401 401 401 404 404
 POST /api/copies/99/check                 401 401 401 401 404
 POST /api/queues/quorum/replicas/on/n/grow 401 401 401 401 404 {"strategy": "all"}
 DELETE /api/queues/quorum/replicas/on/n/shrink 401 401 401 401 404

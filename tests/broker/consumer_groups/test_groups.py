@@ -654,7 +654,7 @@ def test_why_a_message_is_not_delivered_to_a_group(
         assert "waits a moment for more members" in api.explain(queue, slot="0")
         until(lambda: len(first.held) == 15, first)
         assert api.explain(queue).startswith("none of its ")
-        busy = "member 'one' of consumer group 'g' has no room: it holds 15 messages with a prefetch of 15"
+        busy = "member 'one' of consumer group 'g' has no room: the member holds 15 messages with a prefetch of 15"
         slots = [one["slot"] for one in api.slots(queue) if one["messages_ready"]]
         assert all(api.explain(queue, slot=str(slot)).startswith(busy) for slot in slots)
         publisher.publish(20, 1)

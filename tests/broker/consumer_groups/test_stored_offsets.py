@@ -389,7 +389,9 @@ def test_it_is_told_why_a_group_gets_nothing(
     reader = Reader(broker.port, stream, "g", prefetch=1, **FIRST, **{"x-group-member": "one"})
     reader.wait(1)
     reason = api.get("queues", "/", stream, "explain")["reason"]
-    assert reason.startswith("member 'one' of consumer group 'g' has no room: it holds 1 messages with a prefetch of 1")
+    assert reason.startswith(
+        "member 'one' of consumer group 'g' has no room: the member holds 1 messages with a prefetch of 1"
+    )
     reader.close()
 
 

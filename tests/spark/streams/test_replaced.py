@@ -55,7 +55,9 @@ def test_a_broker_that_has_lost_its_data_after_planning_is_not_read(tmp_path: Pa
         ports = {"port": broker.port, "http_port": broker.http_port}
     with jumpmq.running(data_dir=tmp_path / "other", **ports) as broker:
         fill(declare(broker, "stream"), "it", 40)
-        with pytest.raises(JumpMQError, match="another broker, or of this one before it lost its data directory"):
+        with pytest.raises(
+            JumpMQError, match="another broker, or to this broker before the loss of its data directory"
+        ):
             read(reader, planned)
 
 
