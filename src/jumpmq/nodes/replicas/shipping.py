@@ -1,9 +1,8 @@
 """Shipping of a leader's log: reads the files, and sends each follower the octets from the follower's end on.
 
-There is one path for commits just written, which the page cache has, and for old ones: a follower that is behind costs
-neither memory nor a lock. Small commits go ahead of the files to followers that have all before them: the store gives
-them here (:meth:`Shipping.ship_ahead`) before its own write. Per follower about :data:`WINDOW` octets are sent and not
-answered as stored.
+Followers are fed from the files, new commits and old ones alike: a follower that is behind costs neither memory nor a
+lock. Small new commits go from memory, before the store's own write (:meth:`Shipping.ship_ahead`), if all followers
+have everything before them. Per follower about :data:`WINDOW` octets are sent and not answered as stored.
 """
 
 import asyncio
