@@ -26,12 +26,6 @@ def body_octets(messages: list[Any]) -> int:
     return sum(len(message.body) for message in messages)
 
 
-def octets(messages: list[Any]) -> tuple[int, int]:
-    """Octets of all bodies, and of bodies, routing keys and properties together."""
-    beside = sum(len(message.routing_key) + len(message.properties) for message in messages)
-    return body_octets(messages), body_octets(messages) + beside
-
-
 def of_body(messages: list[Any], body: bytes) -> list[Any]:
     """The messages whose body is this very object."""
     return [message for message in messages if message.body is body]

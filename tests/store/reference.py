@@ -133,9 +133,10 @@ def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:
     )
 
 
-def all_octets(messages: list[Any]) -> int:
-    """Octets of all bodies, properties and routing keys."""
-    return sum(len(one.body) + len(one.properties) + len(one.routing_key) for one in messages)
+def octets(messages: list[Any]) -> tuple[int, int]:
+    """Octets of all bodies, and of bodies, routing keys and properties together."""
+    bodies = sum(len(one.body) for one in messages)
+    return bodies, bodies + sum(len(one.properties) + len(one.routing_key) for one in messages)
 
 
 def from_columns(

@@ -39,7 +39,7 @@ def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], ex
         message.expires_at = NOW + 60 if expires and seq > 5 else 0.0
     if messages:
         assert kernel.alike(messages) == reference.alike(messages)
-        assert kernel.all_octets(messages) == reference.all_octets(messages)
+        assert kernel.octets(messages) == reference.octets(messages)
         assert kernel.row_block(messages, 7, 1, gather) == reference.row_block(messages, 7, 1, gather)
         messages[-1].seq += 1
         gaps = [twin.row_block(messages, 7, 1, gather) is None for twin in (kernel, reference)]

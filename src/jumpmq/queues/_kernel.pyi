@@ -26,9 +26,6 @@ def untracked(container: C) -> C:
 def body_octets(messages: list[Message]) -> int:
     """Return the octets of all bodies."""
 
-def octets(messages: list[Message]) -> tuple[int, int]:
-    """Return the octets of all bodies, and of bodies, routing keys and properties together."""
-
 def of_body(messages: list[Message], body: bytes) -> list[Message]:
     """Return the messages with this very object as body."""
 

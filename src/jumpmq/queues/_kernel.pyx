@@ -51,21 +51,6 @@ def body_octets(list messages):
     return total
 
 
-def octets(list messages):
-    cdef Message message
-    cdef Py_ssize_t bodies = 0, beside = 0, place
-    for place in range(min(FAR, len(messages))):
-        prefetch_message(messages, place)
-    for place, message in enumerate(messages):
-        prefetch_message(messages, place + FAR)
-        prefetch_octets(messages, place + NEAR, 0)
-        prefetch_octets(messages, place + NEAR, 1)
-        prefetch_octets(messages, place + NEAR, 2)
-        bodies += PyBytes_GET_SIZE(message.body)
-        beside += PyBytes_GET_SIZE(message.routing_key) + PyBytes_GET_SIZE(message.properties)
-    return bodies, bodies + beside
-
-
 def of_body(list messages, bytes body not None):
     cdef Message message
     cdef Py_ssize_t place

@@ -6,9 +6,10 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
-from jumpmq.queues.runs import octets, of_body
+from jumpmq.queues.runs import of_body
 from jumpmq.store import Batch
 from jumpmq.store.column_layout import Layout
+from jumpmq.store.layout import octets
 
 READ_AT_ONCE = 1 << 20
 """Octets of bodies read back at a time, give or take a message."""

@@ -8,7 +8,7 @@ paged, the broker when publishers are to be blocked.
 from enum import StrEnum
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.runs import octets
+from jumpmq.store.layout import octets
 
 OVERHEAD = 240
 """Memory of a message in addition to body, routing key and properties, in octets (measured: an object for the message

@@ -18,8 +18,9 @@ from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
-from jumpmq.queues.runs import body_octets, by_priority, octets
+from jumpmq.queues.runs import body_octets, by_priority
 from jumpmq.store import Batch
+from jumpmq.store.layout import octets
 
 LAST_NORMAL = 4
 """Highest priority in the lower of a quorum queue's two classes."""

@@ -30,9 +30,10 @@ from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import ReturnedMessages
-from jumpmq.queues.runs import body_octets, octets, of_body, persistent
+from jumpmq.queues.runs import body_octets, of_body, persistent
 from jumpmq.queues.segment import BatchSegment, segments_of
 from jumpmq.store import Batch
+from jumpmq.store.layout import octets
 
 __all__ = ["BatchReader", "ReadyMessages"]
 

@@ -33,8 +33,9 @@ from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
-from jumpmq.queues.runs import body_octets, by_slot, octets, set_slots
+from jumpmq.queues.runs import body_octets, by_slot, set_slots
 from jumpmq.store import Batch
+from jumpmq.store.layout import octets
 
 __all__ = ["MAX_SLOTS", "Share", "SlotFigures", "SlotState", "SlottedMessages"]
 

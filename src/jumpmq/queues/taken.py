@@ -8,7 +8,8 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import IN_COLUMNS, OVERHEAD, PAGED, PARKED, Held, MemoryAccount
-from jumpmq.queues.runs import body_octets, octets, of_body
+from jumpmq.queues.runs import body_octets, of_body
+from jumpmq.store.layout import octets
 
 
 class TakenMessages:

@@ -57,8 +57,8 @@ def alike(messages: list[Message]) -> tuple[bool, bool, bool, bool, int]:
     octets of all bodies.
     """
 
-def all_octets(messages: list[Message]) -> int:
-    """Return the octets of all bodies, properties and routing keys."""
+def octets(messages: list[Message]) -> tuple[int, int]:
+    """Return the octets of all bodies, and of bodies, routing keys and properties together."""
 
 def from_columns(
     octets: bytes,

@@ -257,13 +257,19 @@ def alike(list messages):
     return one_time, one_exchange, one_properties, expires, octets
 
 
-def all_octets(list messages):
+def octets(list messages):
     cdef Message message
-    cdef Py_ssize_t octets = 0
-    for message in messages:
-        octets += PyBytes_GET_SIZE(message.body) + PyBytes_GET_SIZE(message.properties)
-        octets += PyBytes_GET_SIZE(message.routing_key)
-    return octets
+    cdef Py_ssize_t bodies = 0, beside = 0, place
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
+        prefetch_octets(messages, place + NEAR, 0)
+        prefetch_octets(messages, place + NEAR, 1)
+        prefetch_octets(messages, place + NEAR, 2)
+        bodies += PyBytes_GET_SIZE(message.body)
+        beside += PyBytes_GET_SIZE(message.routing_key) + PyBytes_GET_SIZE(message.properties)
+    return bodies, bodies + beside
 
 
 def from_columns(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store._kernel import BatchNumbers
-from jumpmq.store.layout import all_octets, join_batch
+from jumpmq.store.layout import join_batch, octets
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
@@ -128,11 +128,11 @@ class Batch(BatchNumbers):
         kept = [message for message in some if message.seq not in settled] if some[0].seq <= settled.last else some
         if len(kept) == last:
             return 0, 0
-        octets = all_octets(some) - all_octets(kept)
+        left_out = octets(some)[1] - octets(kept)[1]
         self.messages[begin:] = kept
         if not self.messages:
             self.messages = None
-        return last - len(kept), octets
+        return last - len(kept), left_out
 
     def add_block(self, position: int, length: int, first: int) -> None:
         """Note where messages were written."""

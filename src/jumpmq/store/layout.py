@@ -3,13 +3,13 @@
 from jumpmq.amqp.messages import Message
 from jumpmq.store._kernel import (
     alike,
-    all_octets,
     append_numbers,
     append_offsets,
     binary_column,
     expiry_column,
     from_columns,
     join_batch,
+    octets,
     row_block,
     seq_column,
     time_column,
@@ -17,7 +17,6 @@ from jumpmq.store._kernel import (
 
 __all__ = [
     "alike",
-    "all_octets",
     "append_numbers",
     "append_offsets",
     "binary_column",
@@ -25,6 +24,7 @@ __all__ = [
     "expiry_column",
     "from_columns",
     "join_batch",
+    "octets",
     "row_block",
     "seq_column",
     "time_column",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.files import Files
-from jumpmq.store.layout import all_octets
+from jumpmq.store.layout import octets
 from jumpmq.store.records import Block, stream_block
 from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, StreamSegment, encode
@@ -228,7 +228,7 @@ def _chunks(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def _halved(messages: list[Message]) -> Iterator[list[Message]]:
-    if len(messages) == 1 or all_octets(messages) <= MAX_BYTES:
+    if len(messages) == 1 or octets(messages)[1] <= MAX_BYTES:
         yield messages
         return
     middle = len(messages) // 2
