@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from jumpmq.nodes.membership.lease import LEASE
+
 
 @dataclass(frozen=True)
 class Timing:
     """Intervals and bounds of a node in a cluster; times in seconds.
 
     Attributes:
-        alive_interval: time between two signs of life; a quarter of :data:`~jumpmq.nodes.membership.lease.LEASE`.
+        alive_interval: time between two signs of life.
         linked_look: maximum time between two looks at the log while all homes are linked.
         unlinked_look: the same while a link is down.
         grace: time without a sign of life of a home before queues not outliving the home's process are gone.
@@ -17,7 +19,7 @@ class Timing:
         compact_interval: time between two looks at the length of the log.
     """
 
-    alive_interval: float = 2.5
+    alive_interval: float = LEASE / 4
     linked_look: float = 2.5
     unlinked_look: float = 0.25
     grace: float = 60.0

@@ -37,6 +37,7 @@ from jumpmq.nodes.rebuilding import Rebuilding
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.timing import TIMING
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.queues.clock import boot_time
@@ -144,7 +145,11 @@ class NodeCopies:
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
         self._etcd = ClusterEtcd(
-            EtcdSettings.of(config, me.id).client(), self._keys, me, Standstill(_say_nothing, _do_nothing), fail
+            EtcdSettings.of(config, me.id).client(),
+            self._keys,
+            me,
+            Standstill(_say_nothing, _do_nothing, TIMING.patience),
+            fail,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._links: Links

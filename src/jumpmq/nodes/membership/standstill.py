@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from jumpmq.nodes.etcd.client import EtcdError, NoSpace
 from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STANDS_STILL
-from jumpmq.nodes.timing import TIMING
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +28,7 @@ class Standstill:
         set_back: what etcd lacks, a sentence; None where it lacks nothing, as far as is known.
     """
 
-    def __init__(
-        self, on_begin: Callable[[str], None], on_end: Callable[[], None], patience: float = TIMING.patience
-    ) -> None:
+    def __init__(self, on_begin: Callable[[str], None], on_end: Callable[[], None], patience: float) -> None:
         self.reason: str | None = None
         self.set_back: str | None = None
         self._on_begin = on_begin  # tells clients
@@ -43,7 +40,7 @@ class Standstill:
     def failed(self, error: EtcdError) -> None:
         """A call of etcd has failed."""
         if self._error is None:
-            log.warning("%s; the node asks again until an answer", error)
+            log.warning("%s; the node repeats the request until etcd answers", error)
             self._patience = asyncio.get_running_loop().call_later(self._limit, self._begin)
         self._error = error
 
