@@ -68,30 +68,15 @@ async def _lead(request: Request, node: str | None) -> Response:
 
 async def positions(request: Request) -> Response:
     """``GET /api/copies/{home}/positions``: positions in the log of each reachable copy of a home."""
-    home = _home(request)
-    own, others = await asyncio.gather(
-        requested.broker(request).copies.positions(home), requested.forwarder(request).act("copy_positions", home)
-    )
-    found = [CopyPositions(*one) for one in [own, *others] if one is not None]
+    found = [CopyPositions(*one) for one in await _ask(request)("copy_positions", _home(request))]
     return await answer_list(request, found, CopyPositions._asdict, ("node",))
 
 
 async def begin_check(request: Request) -> Response:
     """``POST /api/copies/{home}/check``: compare the copies of a home by checksums, in the background; answered before
     it begins. Nothing changes while a comparison is under way."""
-    home, copies = _home(request), requested.broker(request).copies
-    act = requested.forwarder(request).act
-    here: dict[str, Ask] = {
-        "copy_files": copies.files,
-        "copy_checksum": copies.checksum,
-        "copy_damaged": copies.is_damaged,
-    }
-
-    async def ask(name: str, *arguments: Any) -> list[Any]:
-        own, others = await asyncio.gather(here[name](*arguments), act(name, *arguments))
-        return [*([] if own is None else [own]), *others]
-
-    _checks(request).begin(home, ask)
+    home = _home(request)
+    _checks(request).begin(home, _ask(request))
     audit.record("check copies", user=requested.user(request).name, home=home)
     return changing.deleted()
 
@@ -103,6 +88,23 @@ async def check(request: Request) -> Response:
     if (found := _checks(request).of.get(home)) is None:
         raise NotFound(f"the copies of home {home} were not compared at this node")
     return answer_object(request, asdict(found))
+
+
+def _ask(request: Request) -> Ask:
+    """Return a function that asks all reachable processes, this one included, about their copies of a home."""
+    copies, act = requested.broker(request).copies, requested.forwarder(request).act
+    here: dict[str, Ask] = {
+        "copy_positions": copies.positions,
+        "copy_files": copies.files,
+        "copy_checksum": copies.checksum,
+        "copy_damaged": copies.is_damaged,
+    }
+
+    async def ask(name: str, *arguments: Any) -> list[Any]:
+        own, others = await asyncio.gather(here[name](*arguments), act(name, *arguments))
+        return [*([] if own is None else [own]), *others]
+
+    return ask
 
 
 def _checks(request: Request) -> CopyChecks:
