@@ -170,16 +170,20 @@ def _require_messages(batch: pa.RecordBatch) -> None:
                 raise BadRequest(f"a row's {name.replace('_', ' ')} has more than {MAX_KEY} octets")
     if "properties" in batch.schema.names:
         longest = pc.max(pc.binary_length(batch.column("properties"))).as_py()
-        if (longest or 0) > MAX_PROPERTIES:
-            raise BadRequest(too_long(longest))
+        require_room(longest or 0)
 
 
-def too_long(octets: int) -> str:
-    """Return the reason to refuse headers and properties that no frame has room for."""
-    return (
-        f"a message's headers and properties have {octets} octets; AMQP sends them in one frame, with room for "
-        f"{MAX_PROPERTIES}: put what is long into the body"
-    )
+def require_room(octets: int) -> None:
+    """Refuse headers and properties that no frame has room for.
+
+    Raises:
+        BadRequest: the encoded property list has too many octets.
+    """
+    if octets > MAX_PROPERTIES:
+        raise BadRequest(
+            f"a message's headers and properties have {octets} octets; AMQP sends them in one frame, with room for "
+            f"{MAX_PROPERTIES}: put what is long into the body"
+        )
 
 
 def _lacks_keys(batch: pa.RecordBatch, first: int, end: int) -> bool:

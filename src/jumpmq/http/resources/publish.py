@@ -14,10 +14,9 @@ from starlette.responses import JSONResponse
 from jumpmq.amqp.errors import AMQPError, NotFound
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.amqp.protocol import MAX_PROPERTIES
 from jumpmq.broker.channel.publishing import publish_one
 from jumpmq.http.plumbing import requested
-from jumpmq.http.plumbing.arrow_messages import too_long
+from jumpmq.http.plumbing.arrow_messages import require_room
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, Unauthorized
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
@@ -66,8 +65,7 @@ async def publish(request: Request) -> JSONResponse:
     if "headers" in properties:
         properties["headers"] = list(properties["headers"].fields)
     encoded = Properties(**properties).encode()
-    if len(encoded) > MAX_PROPERTIES:
-        raise BadRequest(too_long(len(encoded)))
+    require_room(len(encoded))
     message = Message(
         exchange,
         body["routing_key"].encode(),
