@@ -174,7 +174,7 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     Raises:
         JumpMQError: one is unknown, or makes no sense.
     """
-    given, spelled = by_our_names(options), {name.lower(): name for name in options}
+    given, spelled = by_our_names(options), _as_spelled(options)
     if "provider" in given:  # Spark's own, of a table in its catalog
         raise JumpMQError(IN_CATALOG)
     unknown = set(given) - set(reads)
@@ -186,6 +186,11 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     return {reads[name][0]: reads[name][1](NAMES.get(name, name), value) for name, value in given.items()}
 
 
+def _as_spelled(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of options as given, by the names in lower case."""
+    return {name.lower(): name for name in options}
+
+
 def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
     """Return options by lower-case name; options of Kafka's source with equal meaning by JumpMQ's names.
 
@@ -193,7 +198,7 @@ def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
         JumpMQError: an option is given by both names.
     """
     given = {name.lower(): value for name, value in options.items()}
-    spelled = {name.lower(): name for name in options}
+    spelled = _as_spelled(options)
     for alias, ours in KAFKAS_NAMES.items():
         if alias not in given:
             continue

@@ -236,9 +236,9 @@ class Writers:
                 raise PreconditionFailed(
                     f"batch {batch} of writer '{writer.name}' was begun by another query: {NUMBERED_ANEW}"
                 )
-            if known.rows and target and went_to not in ("", target):
-                raise PreconditionFailed(f"batch {batch} of writer '{writer.name}' {ANOTHER_TARGET}")
             if known.rows:
+                if target and went_to not in ("", target):
+                    raise PreconditionFailed(f"batch {batch} of writer '{writer.name}' {ANOTHER_TARGET}")
                 return False
         if (known.batch, known.attempt) != (batch, attempt):
             self._require_room(writer, ATTEMPT)
