@@ -40,7 +40,7 @@ class Prepared:
         appends: octets written to the files of streams.
         relief: whether it only makes room on a full disk, and covers no receipt.
         final: whether it is that of a clean stop.
-        write: position of the commit in the log, once known.
+        write: the write of the commit, once the place in the log is known.
         segment: segment with the commit; None if no segment has the commit.
         number: of the last commit once it is stored: its own, unless nothing of it is in the log.
     """

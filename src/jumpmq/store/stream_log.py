@@ -365,10 +365,11 @@ def _nobody(loss: str) -> None:
 def _make(directory: Path) -> bool:
     """Create the directory of a new stream; if the disk refuses, the directory is created with the first file.
 
-    Returns: True if the stream was new.
+    Returns:
+        True if the stream was new.
 
     Raises:
-        OSError: the existence of the file cannot be tested.
+        OSError: the existence of the directory cannot be tested.
     """
     try:
         directory.mkdir(parents=True)

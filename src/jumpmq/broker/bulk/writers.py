@@ -216,8 +216,8 @@ class Writers:
         """Begin a batch, possibly again; return False if the batch is complete.
 
         Args:
-            origin: what numbers the writer's batches, a streaming query say, and after a space where the rows go;
-                either is empty where it is not known.
+            origin: source of the batch numbers, such as a streaming query, and after a space the target of the rows;
+                an unknown source or target is empty.
 
         Raises:
             PreconditionFailed: a later batch was begun, or something else has begun this one, so that the numbers were

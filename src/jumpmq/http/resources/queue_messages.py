@@ -192,8 +192,8 @@ def _require_same(host: VirtualHost, queues: Iterable[str], body: dict[str, Any]
     """Refuse if the body names a different broker or different queues.
 
     Raises:
-        BadRequest: the request names the messages differently.
-        Gone: they are others.
+        BadRequest: ``ids`` in the body is no object of whole numbers.
+        Gone: the broker or a queue is a different one.
     """
     ids = body.get("ids", {})
     if not isinstance(ids, dict) or not all(requested.is_whole(id) for id in ids.values()):

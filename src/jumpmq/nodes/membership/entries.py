@@ -220,7 +220,7 @@ class EtcdEntries:
         if entries.values:
             return
         if other in alive:
-            log.warning("home %d lives again: the queues stay", self._log.taken_for_dead)
+            log.warning("home %d lives again: the home's queues stay", self._log.taken_for_dead)
             self._log.withdraw()
         elif not self._lease.is_held_by(lease):
             await self._lease.announce()  # etcd has taken this process for dead, or was set back to another start

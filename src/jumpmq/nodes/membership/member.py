@@ -217,7 +217,7 @@ class Member:
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("the task that follows the cluster has failed", exc_info=error)
-            self.etcd.on_failure(f"what follows the cluster has failed: {error!r}")
+            self.etcd.on_failure(f"the task that follows the cluster has failed: {error!r}")
 
     async def stop(self) -> None:
         """Leave the cluster, with immediate notification of peers."""

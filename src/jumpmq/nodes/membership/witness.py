@@ -82,5 +82,5 @@ class Witness:
         """Propose the end of the queues that do not outlive a home."""
         ended = [one.id for vhost in self._topology.vhosts.values() for one in vhost.ended_with(home)]
         if ended:
-            log.warning("home %d is dead: %d queues without durability are deleted", home, len(ended))
+            log.warning("home %d is dead: %d transient or exclusive queues are deleted", home, len(ended))
             self._topology.propose(HomeDown(home, tuple(ended[:MOST_QUEUES])))

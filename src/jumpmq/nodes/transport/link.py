@@ -326,7 +326,7 @@ class Link(asyncio.BufferedProtocol):
     def _hand_over(self) -> None:
         """Pass the connection of a call, with its further input, to the receiver of calls."""
         if self._on_call is None:
-            log.info("home %d connects, and this home does not accept links now", self.peer)
+            log.info("home %d calls, and this process accepts no calls now", self.peer)
             self._transport.abort()
             return
         self._call = self._on_call()
