@@ -19,8 +19,8 @@ from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership, applied_entry, member_value, recover_cluster, set_back
 from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot
 from jumpmq.nodes.membership.cluster_etcd import answered_at_start
-from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
+from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError
 from jumpmq.replication.lineage import end_of
 from jumpmq.replication.rebuilding import NotRebuilt, Offer, rebuilt

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from jumpmq.nodes.membership.lease import LEASE
+LEASE = 10
+"""Seconds after which etcd takes a process without a sign of life for dead."""
 
 
 @dataclass(frozen=True)

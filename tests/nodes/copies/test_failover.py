@@ -20,8 +20,8 @@ from tests.etcd import etcd, needs_etcd
 from jumpmq.management import ManagementClient, Refusal
 from jumpmq.nodes.etcd.client import Etcd, put
 from jumpmq.nodes.etcd.keys import Keys
-from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.replicas.copy_directory import Noted
+from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, node_of
 from jumpmq.replication.lineage import position_at
 from jumpmq.replication.wanted import Wanted

@@ -9,8 +9,8 @@ from jumpmq.nodes.etcd.client import EtcdError, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
-from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
+from jumpmq.nodes.timing import LEASE
 
 MOST_TEXT = 500
 """Characters of a trouble at most."""

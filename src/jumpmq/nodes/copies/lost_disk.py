@@ -16,7 +16,7 @@ from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import answered_at_start
-from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
 from jumpmq.store.log import DIRECTORY
 

@@ -9,8 +9,8 @@ a volume that was taken over, or copies of a directory, the older one ends.
 The epoch of a home with copies is claimed by its replica (:mod:`jumpmq.nodes.copies`) before the store is open. Since
 ``home/H`` then also changes with the set of copies, ``led/H`` is compared in its place, which has the epoch alone.
 
-``live/NODE`` has a lease of :data:`LEASE` seconds, which is renewed. ``served/NODE`` has the boot id of the last start,
-which says the same to releases before epochs.
+``live/NODE`` has a lease of :data:`~jumpmq.nodes.timing.LEASE` seconds, which is renewed. ``served/NODE`` has the boot
+id of the last start, which says the same to releases before epochs.
 """
 
 import asyncio
@@ -26,12 +26,10 @@ from jumpmq.nodes.etcd.client import EtcdError, Found, Value, absent, delete, ge
 from jumpmq.nodes.joining.joining import SetBack, set_back
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError
 from jumpmq.store import Store
 from jumpmq.store.kinds import EPOCH
-
-LEASE = 10
-"""Seconds after which etcd takes a process without a sign of life for dead."""
 
 NOTE_INTERVAL = 60.0
 """Interval between two notes in etcd of this node's state on disk, in seconds, besides notes at starts and clean stops.
