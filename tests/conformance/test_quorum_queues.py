@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, closing, login
 
@@ -204,6 +205,21 @@ def test_below_0_there_is_no_limit(channel: WireChannel, quorum: Declare) -> Non
         message = get(channel, queue)
         assert count(message) == number
         requeue(channel, message)
+
+
+@pytest.mark.usefixtures("since_4_0")
+@pytest.mark.parametrize(("policy", "operator_policy"), [(-1, 1), (1, -1)])
+def test_of_two_policies_a_delivery_limit_counts_before_none(
+    channel: WireChannel, quorum: Declare, operator: Operator, policy: int, operator_policy: int
+) -> None:
+    operator.set_policy("limit", "quorum", {"delivery-limit": policy})
+    operator.set_policy("limit", "quorum", {"delivery-limit": operator_policy}, "operator-policies")
+    dead = channel.queue()
+    queue = quorum(dead_letter_exchange="", dead_letter_routing_key=dead)
+    fill(channel, queue, b"poison")
+    for _ in range(2):
+        requeue(channel, get(channel, queue))
+    assert get(channel, dead).body == b"poison"
 
 
 def test_what_consumers_put_back_comes_as_often_as_they_like(jumpmq: JumpMQ) -> None:

@@ -73,6 +73,27 @@ def test_what_is_in_force_is_merged(built: Built) -> None:
     assert queue.limits.max_length is None
 
 
+@pytest.mark.parametrize(
+    ("key", "policy", "operator_policy", "in_force"),
+    [
+        ("delivery-limit", -1, 5, 5),
+        ("delivery-limit", 5, -1, 5),
+        ("delivery-limit", 0, -1, 0),
+        ("delivery-limit", -3, -1, -1),
+        ("delivery-limit", 5, 3, 3),
+        ("max-length", 0, 5, 0),
+        ("expires", 5, 1, 1),
+    ],
+)
+def test_the_stricter_limit_of_two_policies_is_in_force(
+    built: Built, key: str, policy: int, operator_policy: int, in_force: int
+) -> None:
+    queue = built.queue("q", {"x-queue-type": "quorum"}, durable=True)
+    set_policy(built, "p", {key: policy})
+    built.topology.apply(SetOperatorPolicy("/", "o", "", {key: operator_policy}))
+    assert built.vhost.in_force.of(queue).definition == {key: in_force}
+
+
 def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
     """A pattern that matches everything matches its name too."""
     set_policy(built, "p", {"alternate-exchange": "", "shards-per-node": 0})

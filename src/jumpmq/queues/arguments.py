@@ -7,6 +7,12 @@ from typing import Any
 
 from jumpmq.queues.settings import SETTINGS
 
+
+def lower(one: int, other: int) -> int:
+    """Return the stricter of two limits; a delivery limit below 0 means unlimited."""
+    return max(one, other) if min(one, other) < 0 else min(one, other)
+
+
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -65,7 +71,7 @@ class Limits:
         for key in arguments:
             row = BY_ARGUMENT.get(key)
             if row is not None and (declared := row.read(arguments[key])) is not None:
-                known[row.limit] = _lower(declared, known[row.limit]) if row.lowest and row.limit in known else declared
+                known[row.limit] = lower(declared, known[row.limit]) if row.lowest and row.limit in known else declared
         return cls(**known)
 
     @property
@@ -118,11 +124,6 @@ MOST_DOUBLINGS = 64
 
 NO_LIMITS = Limits()
 """Limits of most queues, as a shared object."""
-
-
-def _lower(declared: int, by_policy: int) -> int:
-    """Return the stricter limit; below 0 means unlimited."""
-    return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
 
 
 CONSUMER_TIMEOUT = "x-consumer-timeout"

@@ -2,7 +2,7 @@
 
 One policy is in force for an object: the matching one of the highest priority. Where several have that, RabbitMQ takes
 any (the order of a hash table); here it is the first by name. An operator policy, chosen in the same way, is merged
-with it: of two limits the lower one counts.
+with it: of two limits the stricter one counts.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
+from jumpmq.queues.arguments import lower
 from jumpmq.topology import patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
 
@@ -88,7 +89,7 @@ class InForce(NamedTuple):
             return self.policy.definition if self.policy is not None else {}
         merged = dict(self.operator_policy.definition)
         for key, value in self.policy.definition.items() if self.policy is not None else ():
-            merged[key] = min(value, merged[key]) if key in merged else value
+            merged[key] = lower(value, merged[key]) if key in merged else value
         return merged
 
 
