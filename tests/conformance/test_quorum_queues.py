@@ -243,6 +243,21 @@ def test_what_is_too_much_leaves_at_the_front(channel: WireChannel, quorum: Decl
     assert [get(channel, queue).body for _ in range(2)] == [b"2", b"3"]
 
 
+@pytest.mark.usefixtures("since_4_0")
+def test_the_overflow_of_a_policy_counts_before_the_arguments(
+    channel: WireChannel, quorum: Declare, operator: Operator
+) -> None:
+    operator.set_policy("overflow", "quorum", {"overflow": "reject-publish"})
+    queue = quorum(max_length=2, overflow="drop-head")
+    publisher = channel.connection.channel()
+    publisher.confirm_select()
+    for number in range(8):
+        publisher.publish("", queue, b"%d" % number)
+        answer = publisher.next()
+    assert isinstance(answer, Basic.Nack)
+    assert get(channel, queue).body == b"0"
+
+
 def test_purging_counts(channel: WireChannel, quorum: Declare) -> None:
     queue = quorum()
     fill(channel, queue, b"1", b"2")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pamqp.frame import marshal
+from tests.conformance.operator import Operator
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Exchange, Queue, WireChannel, login
 
 from jumpmq.testing import BrokerProcess
@@ -87,6 +88,19 @@ def test_what_it_does_not_do(channel: WireChannel, stream: Declare, act: Any, wh
     assert (refused.value.code, refused.value.text) == (
         540, f"NOT_IMPLEMENTED - {what} not supported by stream queues queue '{queue}' in vhost '/'",
     )  # fmt: skip
+
+
+def test_the_retention_of_a_policy_counts_before_the_arguments(
+    channel: WireChannel, stream: Declare, operator: Operator
+) -> None:
+    operator.set_policy("retention", "stream", {"max-length-bytes": 1_000_000})
+    queue = stream(max_length_bytes=30_000, stream_max_segment_size_bytes=10_000)
+    channel.confirm_select()
+    for number in range(50):
+        channel.publish("", queue, b"%0*d" % (3000, number))
+        channel.wait_for_confirms()
+    read(channel, queue, "first", 50)
+    assert [int(message.body) for message in channel.take(50)] == list(range(50))
 
 
 def test_it_is_not_consumed_without_acknowledgement(channel: WireChannel, stream: Declare) -> None:

@@ -14,19 +14,27 @@ from jumpmq.store.stream_files import StreamFiles
 
 
 @pytest.mark.parametrize(
-    ("arguments", "policy", "limits"),
+    ("kind", "arguments", "policy", "limits"),
     [
-        ({}, {}, Limits()),
-        ({"x-max-length": 4}, {"max-length": 6}, Limits(max_length=4)),
-        ({"x-max-length": 6}, {"max-length": 4}, Limits(max_length=4)),
-        ({"x-expires": 6}, {"message-ttl": 0}, Limits(expires=6, message_ttl=0)),
-        ({"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, Limits()),
-        ({"x-dead-letter-exchange": "a"}, {"dead-letter-exchange": "b"}, Limits(dead_letter_exchange="a")),
-        ({}, {"single-active-consumer": True, "shards-per-node": 3}, Limits()),
+        ("classic", {}, {}, Limits()),
+        ("classic", {"x-max-length": 4}, {"max-length": 6}, Limits(max_length=4)),
+        ("classic", {"x-max-length": 6}, {"max-length": 4}, Limits(max_length=4)),
+        ("classic", {"x-expires": 6}, {"message-ttl": 0}, Limits(expires=6, message_ttl=0)),
+        ("classic", {"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, Limits()),
+        ("classic", {"x-dead-letter-exchange": "a"}, {"dead-letter-exchange": "b"}, Limits(dead_letter_exchange="a")),
+        ("classic", {}, {"single-active-consumer": True, "shards-per-node": 3}, Limits()),
+        ("quorum", {"x-delivery-limit": 5}, {"delivery-limit": -1}, Limits(delivery_limit=5)),
+        ("quorum", {"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, Limits(overflow="reject-publish")),
+        ("quorum", {"x-overflow": "drop-head"}, {"max-length": 1}, Limits(max_length=1)),
+        ("quorum", {"x-max-length-bytes": 5}, {"max-length-bytes": 7}, Limits(max_length_bytes=5)),
+        ("stream", {"x-max-length-bytes": 5}, {"max-length-bytes": 7}, Limits(max_length_bytes=7)),
+        ("stream", {"x-max-age": "1h"}, {"max-age": "1D"}, Limits(max_age=86_400)),
     ],
 )
-def test_arguments_and_policies(arguments: dict[str, object], policy: dict[str, object], limits: Limits) -> None:
-    assert Limits.of(arguments, policy) == limits
+def test_arguments_and_policies(
+    kind: str, arguments: dict[str, object], policy: dict[str, object], limits: Limits
+) -> None:
+    assert Limits.of(arguments, policy, kind) == limits
 
 
 @pytest.mark.parametrize("kind", QUEUE_TYPES.values())

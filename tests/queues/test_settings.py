@@ -13,8 +13,11 @@ def row_of(setting: QueueSetting) -> str:
     by_policy = listed(setting.by_policy)
     if setting.operator:
         by_policy += ", operator"
-    lowest = "; the lower one counts" if setting.lowest else ""
-    return f"| `{setting.argument}` | {listed(setting.kinds)} | {by_policy} | {setting.text}{lowest} |"
+    counts = "; the lower one counts" if setting.lowest else ""
+    if setting.policy_first:
+        of = "" if setting.policy_first == setting.kinds else f"{listed(setting.policy_first)}: "
+        counts += f"; {of}the policy counts"
+    return f"| `{setting.argument}` | {listed(setting.kinds)} | {by_policy} | {setting.text}{counts} |"
 
 
 def listed(kinds: frozenset[str]) -> str:

@@ -60,17 +60,23 @@ class Limits:
     ordered_retries: bool = False
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
+    def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY, kind: str = "") -> "Limits":
         """Read validated declaration arguments and the policy definition in force.
 
-        Of two numbers the lower one counts, but a limit before none (a delivery limit below 0); else what was declared.
+        The row of a setting says which one counts: the lower one (a delivery limit before none), the argument, or the
+        policy.
+
+        Args:
+            kind: queue type.
         """
         if not (arguments or policy):
             return NO_LIMITS
         known = {row.limit: row.read(policy[key]) for key in policy if (row := BY_POLICY.get(key)) is not None}
         for key in arguments:
             row = BY_ARGUMENT.get(key)
-            if row is not None and (declared := row.read(arguments[key])) is not None:
+            if row is None or (kind in row.policy_first and row.limit in known):
+                continue
+            if (declared := row.read(arguments[key])) is not None:
                 known[row.limit] = lower(declared, known[row.limit]) if row.lowest and row.limit in known else declared
         return cls(**known)
 

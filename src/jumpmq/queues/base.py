@@ -606,7 +606,7 @@ class Queue(ABC):
 
     def limits_under(self, policy: Mapping[str, Any]) -> Limits:
         """Return the limits under a validated policy definition."""
-        return Limits.of(self.arguments, policy)
+        return Limits.of(self.arguments, policy, self.type)
 
     @abstractmethod
     def set_limits(self, limits: Limits) -> None:

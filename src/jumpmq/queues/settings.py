@@ -42,6 +42,7 @@ class QueueSetting:
         limit: attribute of ``Limits`` set by argument and policy; empty for settings with a reader of their own.
         read: converts a value to that of the attribute; None for a value without effect.
         lowest: whether the lower one of argument and policy counts; otherwise the argument.
+        policy_first: queue types where the policy counts, and neither the argument nor the lower one.
         operator: whether operator policies may have the key.
     """
 
@@ -54,6 +55,7 @@ class QueueSetting:
     limit: str = ""
     read: Callable[[Any], Any] = _as_given
     lowest: bool = False
+    policy_first: frozenset[str] = NONE
     operator: bool = False
 
     @property
@@ -169,6 +171,7 @@ SETTINGS = (
         by_policy=ALL,
         limit="max_length_bytes",
         lowest=True,
+        policy_first=STREAM,
         operator=True,
     ),
     QueueSetting(
@@ -203,6 +206,7 @@ SETTINGS = (
         policy=(_one_of(*checks.OVERFLOWS), "{} is not a valid overflow value"),
         by_policy=TAKEN,
         limit="overflow",
+        policy_first=QUORUM,
     ),
     QueueSetting(
         "queue-mode",
@@ -309,7 +313,7 @@ SETTINGS = (
         by_policy=STREAM,
         limit="max_age",
         read=seconds_of,
-        lowest=True,
+        policy_first=STREAM,
     ),
     QueueSetting(
         "stream-max-segment-size-bytes",
@@ -319,7 +323,7 @@ SETTINGS = (
         policy=(is_count, "{} is not a valid segment size"),
         by_policy=STREAM,
         limit="segment_bytes",
-        lowest=True,
+        policy_first=STREAM,
     ),
     QueueSetting(
         "initial-cluster-size",

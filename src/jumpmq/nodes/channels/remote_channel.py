@@ -104,7 +104,7 @@ class RemoteChannel:
         found = self._queues.get(declared.id)
         if found is None:
             in_force = self.channel.connection.vhost.in_force.of(declared).definition
-            limits = Limits.of(declared.definition.arguments.plain(), in_force)
+            limits = Limits.of(declared.definition.arguments.plain(), in_force, declared.type)
             found = self._queues[declared.id] = RemoteQueue(self, declared.vhost, declared.name, declared.id, limits)
         return found
 
