@@ -428,7 +428,7 @@ async def test_messages_for_a_queue_that_is_not_known_yet_wait_and_the_log_says_
             channel.basic_publish("", "q", b"1")
 
         publishing = asyncio.ensure_future(with_channel(first, work))
-        await until(lambda: "messages of home 1 wait since 0.1 s for a queue" in caplog.text)
+        await until(lambda: "messages of home 1 have waited 0.1 s for a queue" in caplog.text)
         links.handlers[LOG] = hear
         link = links.to(1)
         assert link is not None

@@ -1,12 +1,13 @@
 """Messages for queues of remote homes.
 
-A publish goes over a link in the turn's *unit*, and is answered when the other home has it on disk (``enqueue``). What
-nobody waits for (dead letters, bulk runs, messages of a queue that moves) is kept by the outbox until then.
+A turn's publishes go over a link as a *batch* per home, and the remote home answers once the batch is on its disk
+(``enqueue``). If no publisher waits for the answer (dead letters, bulk runs, messages of a queue that moves), the
+outbox keeps the messages in the store until the remote home has them.
 
 ===========  =====================================================================================================
-``units``    a turn's messages for a home, as octets
-``enqueue``  units sent and received; their receipts; what is sent again after a link broke
-``outbox``   messages kept here, with their store, until the other home has them
-``taking``   the other end of the outbox: each message once
+``units``    encoding and decoding of a batch (:class:`~jumpmq.nodes.messages.units.Unit`)
+``enqueue``  sending and receiving of batches; receipts; what happens after a link breaks
+``outbox``   messages stored here until the remote home has stored them
+``taking``   receiver of the outbox's messages, each exactly once
 ===========  =====================================================================================================
 """

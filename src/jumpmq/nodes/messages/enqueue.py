@@ -1,28 +1,27 @@
-"""Messages for queues of remote homes: the publishes of an event-loop iteration go over a link, and are answered once
-complete at the remote home.
+"""Publishes to queues of remote homes: sent over the links, and answered once the remote home has them on disk.
 
-The messages of a push to a home are a *unit*, which holds each message once, with its queues. A publish goes there and
-back like this:
+The messages of a push to a home are a *batch* (:class:`~jumpmq.nodes.messages.units.Unit`), which holds each message
+once, with its queues. A publish takes this path:
 
-1. :func:`~jumpmq.broker.routing.routing.push` gives the routes to remote queues to :meth:`Enqueue.send`, which numbers
-   a unit for each home (:meth:`_Outgoing.add`), and sends it in a record ``UNIT``.
-2. The link is a *source* of receipts: the publish waits for a :class:`~jumpmq.broker.commit.receipts.Part` of it, as it
-   waits for a commit of the local store.
-3. At the remote home :meth:`Enqueue.take` pushes the unit to its queues (:meth:`Enqueue._take_unit`), and
-   :class:`_Incoming` waits for their commit as a publisher does.
-4. When that is complete, :meth:`_Incoming.send_confirms` answers with a record ``ANSWER``: the last complete unit, and
-   the messages that queues have refused.
-5. :meth:`Enqueue._answered` completes the parts (:meth:`_Outgoing.complete`); ``Turns.look_at_receipts`` has the
-   channels send their confirms.
+1. :func:`~jumpmq.broker.routing.routing.push` passes the routes to remote queues to :meth:`Enqueue.send`, which numbers
+   a batch for each home (:meth:`_Outgoing.add`), and sends the batch in a record ``UNIT``.
+2. The link is a *source* of receipts: the publish waits for a :class:`~jumpmq.broker.commit.receipts.Part` of the link,
+   as it waits for a commit of the local store.
+3. At the remote home, :meth:`Enqueue.take` pushes the batch to its queues (:meth:`Enqueue._take_unit`), and
+   :class:`_Incoming` waits for their commit, as a publisher does.
+4. When the commit is complete, :meth:`_Incoming.send_confirms` answers with a record ``ANSWER``: the last complete
+   batch, and the messages refused by queues.
+5. Back at the publisher's home, :meth:`Enqueue._answered` completes the parts (:meth:`_Outgoing.complete`), and
+   ``Turns.look_at_receipts`` has the channels send their confirms.
 
-When a link breaks, unanswered units are refused: they may have arrived, and a publisher that publishes again may have
-a message twice, as after any broken connection.
+When a link breaks, batches without an answer count as refused. The remote home may have them all the same: a publisher
+that publishes again may then have a message twice, as after any broken connection.
 
-A home with copies comes back soon at another node. Messages for it are kept meanwhile, up to :data:`HELD_MOST` and for
-:data:`HOLD_TIMEOUT`, and sent over the next link.
+A home with copies soon returns on another node. Until then its messages are held, at most :data:`HELD_MOST` octets and
+for :data:`HOLD_TIMEOUT`, and sent over the next link.
 
-A link is always read, so that a slow home holds up no other home. Clients that publish faster to a home than the home
-answers are not read until it has answered (:data:`CREDIT`).
+A home always reads its links, so that a slow home delays no other home. Instead, a home stops reading from clients that
+publish faster than a remote home answers, until the remote home has caught up (:data:`CREDIT`).
 """
 
 import asyncio
@@ -48,8 +47,9 @@ from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
 INDEX_BITS = 24
-"""Bits of a number of receipts behind the unit's: the message's place in the unit, from 1; all of them are set for the
-unit as a whole."""
+"""Low bits of a receipt's number, below the batch's number: the index of a message in the batch, counted from 1. All
+bits are set for the batch as a whole.
+"""
 
 WHOLE = (1 << INDEX_BITS) - 1
 
@@ -57,12 +57,12 @@ PAUSE = 0.005
 """Interval between checks for a queue to become known here, and for a ring to be current at all homes, in seconds."""
 
 TOLD = 10.0
-"""Seconds for which a link's messages wait for a queue to be known before the log says so."""
+"""Seconds that a link's messages wait for an unknown queue before an error is logged."""
 
 log = logging.getLogger(__name__)
 
 CREDIT = 32 << 20
-"""Octets in flight to a home without an answer before reading from further publishers is paused."""
+"""Octets in flight to a home, unanswered, above which further publishers to the home are not read."""
 
 
 HOLD_TIMEOUT = 30.0
@@ -70,32 +70,32 @@ HOLD_TIMEOUT = 30.0
 
 
 HELD_MOST = 4 * CREDIT
-"""Octets kept at most for such a home: from :data:`CREDIT` on, each publisher is not read any more."""
+"""Maximum octets held for a home without a link. Above :data:`CREDIT`, publishers to the home are not read."""
 
 
 class _Outgoing:
     """Sending end of a link, as a source of receipts.
 
     Args:
-        link: where it sends; None to keep what is sent for a link that is to come up.
+        link: the link for the records; None to hold the records until a link comes up.
 
     Attributes:
-        link: the same; None also after its end.
-        holds: True if sent messages are kept.
-        sent: the last unit that was sent, as a number of receipts.
+        link: the current link; None while records are held, and after the end of the link.
+        holds: True while records are held for a link.
+        sent: number of the last sent batch, as a number of receipts.
     """
 
     def __init__(self, link: Link | None, account: MemoryAccount) -> None:
         self.link = link
         self.holds = link is None
-        self._kept: list[tuple[int, tuple[bytes | memoryview, ...]]] = []  # records for the link that comes
+        self._kept: list[tuple[int, tuple[bytes | memoryview, ...]]] = []  # held records
         self.sent = 0
-        self._completed = 0  # everything up to here is complete, but for what was refused
-        self._lost = 0  # everything up to here that was not complete is refused
-        self._refused: set[int] = set()  # messages that were refused by themselves, and not asked for yet
-        self._on_way: deque[tuple[int, int]] = deque()  # units that are not answered, and octets of each
-        self._octets = 0  # of all of them
-        self._held: set[CommitClient] = set()  # are not read until fewer are on their way
+        self._completed = 0  # up to this number, everything is complete except refused messages
+        self._lost = 0  # up to this number, everything incomplete is refused
+        self._refused: set[int] = set()  # refused messages of completed batches, until publishers are notified
+        self._on_way: deque[tuple[int, int]] = deque()  # unanswered batches and their octets
+        self._octets = 0  # of all unanswered batches
+        self._held: set[CommitClient] = set()  # publishers that are not read until fewer octets are in flight
         self._account = account  # charged with messages in flight
 
     @property
@@ -109,14 +109,14 @@ class _Outgoing:
         return self.link is not None or (self.holds and self._octets <= HELD_MOST)
 
     def send(self, kind: int, *payload: bytes | memoryview) -> None:
-        """Send a record, or keep it for the link that comes."""
+        """Send a record, or hold it for the next link."""
         if self.link is not None:
             self.link.send(kind, *payload)
         else:
             self._kept.append((kind, payload))
 
     def begin(self, link: Link) -> None:
-        """Send the kept records over an established link."""
+        """Send the held records over a new link."""
         self.link, self.holds = link, False
         kept, self._kept = self._kept, []
         for kind, payload in kept:
@@ -126,7 +126,7 @@ class _Outgoing:
         """Register a sent batch; return the batch's number.
 
         Args:
-            reader: who is not to be read while too much is on its way; None where that cannot be.
+            reader: the publisher; not read while too many octets are in flight. None outside the turn of a client.
         """
         unit = (self.sent >> INDEX_BITS) + 1
         self.sent = unit << INDEX_BITS | WHOLE
@@ -167,7 +167,7 @@ class _Outgoing:
         self._refused = {number for number in self._refused if number > self._completed}
 
     def lose(self) -> None:
-        """The link is broken, or none came up in time."""
+        """Refuse all unanswered batches: the link broke, or no link came up in time."""
         self.link, self.holds, self._kept = None, False, []
         self._lost = self.sent
         self._on_way.clear()
@@ -178,11 +178,12 @@ class _Incoming:
     """Receiving end of a link: pushes batches to queues, and answers once complete. Acts as a publisher for commits."""
 
     def __init__(self, link: Link, turns: Turns) -> None:
-        self._link = link  # where the answers go
-        self._turns = turns  # tell when it is complete
-        self._confirms = Confirms()  # a unit is one publish
-        self._refused: list[tuple[int, int]] = []  # not told yet
-        self._held = False  # whether memory or disk is short: nothing is answered, so that soon no more is sent
+        self._link = link  # for the answers
+        self._turns = turns  # notify of completion
+        self._confirms = Confirms()  # each batch is one publish
+        self._refused: list[tuple[int, int]] = []  # not reported yet
+        # True while memory or disk is short: answers are withheld, so that the peer's publishers stop
+        self._held = False
 
     def block(self, reason: str) -> None:
         """See :class:`~jumpmq.broker.memory.alarms.BlockedPublisher`."""
@@ -225,12 +226,13 @@ class Enqueue:
     :class:`~jumpmq.broker.routing.sending.Sender`.
 
     Attributes:
-        on_ready: called with the link to a home whose queues are there.
-        is_dead: whether the process of a home that has no link is known to have ended.
-        comes_back: whether a home without a link is served by another node soon.
-        is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
-        alarms: while one is in effect here, other homes get no answers, and their clients no confirms.
-        in_order: act on records, by kind, in order with the messages that another home sends.
+        on_ready: called with the link to a home that has restored its queues.
+        is_dead: tells whether the process of a home without a link is known to have ended.
+        comes_back: tells whether another node will soon serve a home without a link.
+        is_ahead: tells whether a home may already route by a ring not yet current at all homes. Messages from such a
+            home wait.
+        alarms: while an alarm is in effect here, remote homes get no answers, so that their clients get no confirms.
+        in_order: functions for records, by kind, that are processed in order with the messages of the same home.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
@@ -243,12 +245,13 @@ class Enqueue:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._topology: Topology  # finds the queues
-        self._on_reply: Callable[[Message], object]  # delivers answers
+        self._on_reply: Callable[[Message], object]  # delivers direct replies
         self._serves = False  # whether the local queues are loaded
         self.on_ready: list[Callable[[Link], None]] = []
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
-        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # early records and their successors, by home
+        # per home: records waiting for a definition, and all later records
+        self._early: dict[int, deque[tuple[int, bytes]]] = {}
         self.in_order: dict[int, Handler] = {REPLY: self._take_reply}
         links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered
@@ -265,7 +268,7 @@ class Enqueue:
         """Start serving, as the queues are ready.
 
         Args:
-            on_reply: delivers an answer to the direct reply-to address that is its routing key.
+            on_reply: delivers a direct reply to the client named by the message's routing key.
         """
         self._on_reply = on_reply
         self._serves = True
@@ -287,7 +290,7 @@ class Enqueue:
         copies = 0
         for queue, share in routes.items():
             if not queue.definition.is_kept and self._has_ended(queue.definition.home):
-                continue  # the queue has ended, too: the message is as one that was in it
+                continue  # the queue ended with its process, and its messages with the queue
             by_home.setdefault(queue.definition.home, []).append((queue, share))
             copies += len(share)
         sent: list[tuple[int, list[Message]]] = []
@@ -324,7 +327,7 @@ class Enqueue:
         return True
 
     def _outgoing_to(self, home: int) -> _Outgoing | None:
-        """Return what takes messages for a home; None if nothing does."""
+        """Return the sending end for a home; None if the home does not accept messages."""
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.is_over:
             if not self.comes_back(home):
@@ -334,7 +337,7 @@ class Enqueue:
         return outgoing if outgoing.takes else None
 
     def _give_up(self, outgoing: _Outgoing) -> None:
-        """Refuse what was kept for a home that did not come back."""
+        """Refuse the messages held for a home that did not return in time."""
         if outgoing.holds:
             with self._turns.turn():
                 outgoing.lose()
@@ -375,7 +378,7 @@ class Enqueue:
             asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
 
     def _take_early(self, link: Link) -> None:
-        """Look again whether the queues are known here, and the ring that all have."""
+        """Process the waiting records, as far as their queues and rings are known here now."""
         early = self._early.get(link.peer)
         if early is None or self._links.to(link.peer) is not link:
             return
@@ -394,18 +397,20 @@ class Enqueue:
         """Log messages still waiting for a queue not known here."""
         if self._early.get(link.peer) is early:
             log.error(
-                "messages of home %d wait since %g s for a queue that it knows and this home does not: %d units",
+                "messages of home %d have waited %g s for a queue that is unknown to this home: %d batches",
                 link.peer, TOLD, len(early),
             )  # fmt: skip
 
     def _take_unit(self, link: Link, payload: memoryview) -> bool:
-        """Push a batch's messages, unless the batch names a queue not known here yet, just moved here."""
+        """Push a batch's messages; return False if a queue of the batch has moved here by a change not applied here
+        yet.
+        """
         unit, flags, messages, queues, at = decoded(payload)
         shares = []
         try:
             for _ in range(queues):
                 queue, chosen, at = destination(self._topology, payload, at)
-                if queue is not None:  # else it was deleted meanwhile: they reach no queue
+                if queue is not None:  # else deleted meanwhile
                     shares.append((queue, chosen))
         except NotKnownYet:
             return False

@@ -1,15 +1,19 @@
 """Outbox: messages for queues of remote homes, kept here until on disk at the remote home, with exactly-once delivery.
 
-What is published in batches goes this way, and so do dead letters. The messages of each queue are kept in the store in
-a list of their own, in one commit with what their publisher is told, such as a writer's place, or with the end of the
-messages that died. Once that commit is on disk they are forwarded over the link, in order and in slices
-(:data:`SLICE_OCTETS`). The home notes the number of the last message that it has taken, in the commit of the messages
-themselves (:mod:`~jumpmq.nodes.messages.taking`), and answers when that is on disk; only then the messages are
-forgotten here. After a break or a crash of either process what was not answered is forwarded again, and the home passes
-over what it has.
+Batches published in bulk and dead letters take this path:
 
-Numbers grow from message to message of a queue, also over restarts: they begin with the time of the process's start. A
-data directory has a random *source*, so that a new one is not taken for the old one.
+1. The store keeps the messages of each queue in a list of their own. They are part of the commit that also records
+   their origin: a bulk writer's position, or the removal of the messages that died.
+2. Once that commit is on disk, the messages are forwarded over the link, in order and in slices (:data:`SLICE_OCTETS`).
+3. The remote home records the number of the last received message in the commit of the messages themselves
+   (:mod:`~jumpmq.nodes.messages.taking`), and answers once that commit is on disk.
+4. On the answer, the outbox deletes the messages.
+
+After a break of the link, or a crash of either process, the outbox forwards unanswered messages again, and the remote
+home skips those that it has.
+
+The numbers of a queue's messages increase, across restarts too: they begin with the start time of the process. Each
+data directory has a random *source*, which tells a new directory from an old one whose numbers were recorded.
 """
 
 import asyncio
@@ -41,10 +45,10 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
 SLICE_OCTETS, SLICE_MESSAGES = 1 << 20, 1024
-"""Of a slice, give or take a message."""
+"""Maximum octets and messages of a slice; the last message may exceed the octets."""
 
 WINDOW = 8 << 20
-"""Octets in flight to a home without an answer."""
+"""Maximum octets in flight to a home without an answer."""
 
 MOST_OCTETS, MEMORY_SHARE = 64 << 20, 8
 """Octets kept for a home, and the divisor of the memory limit for these octets, beyond which no more messages are
@@ -52,8 +56,7 @@ accepted.
 """
 
 PAUSE, LONGEST_PAUSE = 0.1, 1.0
-"""Seconds until a home is asked again that did not take a slice: the first time, and so much more each time, and at
-most."""
+"""Delay before a refused slice is sent again, in seconds: the increment per consecutive refusal, and the maximum."""
 
 READ_AGAIN = 1.0
 """Delay before unreadable messages kept by an earlier run are read again, in seconds; later messages wait."""
@@ -72,17 +75,17 @@ class _Line:
     of an earlier run; new messages.
 
     Attributes:
-        queue: where to.
-        number: number of the messages in the store.
-        next: the number of the next message.
-        gone: whether the queue is deleted.
-        is_due: whether it waits to be sent from.
-        is_reading: whether a batch is being read, or is to be read again.
-        is_late: whether the log says that one cannot be read.
-        count, octets: messages, and octets that they have, sent ones included.
-        held: of these, octets in memory.
-        earlier, unread, new: what is to be sent.
-        waiters: waiting callers, by number.
+        queue: the destination.
+        number: id of the list in the store.
+        next: number of the next new message.
+        gone: True once the queue is deleted.
+        is_due: True while the queue is among those to send from.
+        is_reading: True while a batch is read, or waits to be read again.
+        is_late: True once the log reports that a batch cannot be read.
+        count, octets: messages and their octets, sent ones included.
+        held: octets in memory.
+        earlier, unread, new: messages to be sent, in this order.
+        waiters: publishers waiting for a message, by its number.
     """
 
     def __init__(self, queue: DeclaredQueue, first: int) -> None:
@@ -116,15 +119,15 @@ class _Way:
     """Path to a home.
 
     Attributes:
-        link: None while the home is down.
-        attempt: grows with each time that what was sent is to be sent again.
-        sent: the last slice of the attempt.
-        refusals: how often the home did not take a slice since it last took one; one is sent at a time meanwhile.
-        pausing: whether it is left alone for that.
-        due: the queues for which there is something to send.
-        on_way: slices without an answer: number, octets, messages by queue.
-        on_way_octets: of all of them.
-        count, octets: of all that is kept for the home.
+        link: the link to the home; None while the home is down.
+        attempt: number of the attempt; incremented when sent messages have to be sent again.
+        sent: number of the attempt's last slice.
+        refusals: consecutive refusals of slices; while above 0, a single slice is in flight.
+        pausing: True during the delay after a refusal.
+        due: queues with messages to send.
+        on_way: unanswered slices: number, octets, messages per queue.
+        on_way_octets: octets of all unanswered slices.
+        count, octets: all messages kept for the home, and their octets.
     """
 
     def __init__(self) -> None:
@@ -142,23 +145,23 @@ class Outbox:
 
     Args:
         links: links to remote homes.
-        account: charged with what is in memory.
+        account: the memory account for messages in memory.
         store: store of the outbox; None if everything is in memory.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount, store: Store | None) -> None:
         self._turns = turns  # those of the broker
-        self._account = account  # charged with what is in memory
-        self._store = store  # keeps the messages
+        self._account = account  # for messages in memory
+        self._store = store  # of the messages
         self._topology: Topology  # knows the queues
         self._source = uuid.uuid4()  # identity of the data directory
-        self._next = int(time.time()) << TICKS  # the first number for a queue that has no line
-        self._is_noted = store is None  # whether source and first number are in the store
+        self._next = int(time.time()) << TICKS  # first number for the next new queue
+        self._is_noted = store is None  # True once source and first number are stored
         self._lines: dict[int, _Line] = {}  # by id of the queue
         self._ways: dict[int, _Way] = {}  # by home
-        self._staged: list[tuple[_Line, list[Message]]] = []  # whose commit is not on disk, as far as is known
-        self._awaited: set[Forwarding] = set()  # what is waited for
-        self._committing: asyncio.Task[None] | None = None  # waits for that
+        self._staged: list[tuple[_Line, list[Message]]] = []  # messages in the current commit
+        self._awaited: set[Forwarding] = set()  # with a waiting publisher
+        self._committing: asyncio.Task[None] | None = None  # waits for the commit
         self._is_stopped = False
         links.handlers[TAKEN] = self._answered
         links.on_down.append(self._down)
@@ -169,7 +172,7 @@ class Outbox:
         """Restore the outbox from the store.
 
         Args:
-            batches: by the number under which they are kept, of all queues; those of the outbox are taken out.
+            batches: all stored batches, by queue or list; the outbox removes its own.
         """
         self._topology = topology
         topology.listeners.append(self._follow)
@@ -195,11 +198,11 @@ class Outbox:
                 line.next = max(line.next, batch.last_seq + 1)
                 self._count(line, batch.remaining, _estimate(batch))
             self._make_due(line)
-        with self._turns.turn():
+        with self._turns.turn():  # homes may have reported ready before
             self._send_all()  # peers may have reported their queues before
 
     def stop(self) -> None:
-        """Wait for nothing more."""
+        """Stop waiting for commits and reads."""
         self._is_stopped = True
         if self._committing is not None:
             self._committing.cancel()
@@ -243,8 +246,8 @@ class Outbox:
     ) -> None:
         """
         Args:
-            forwarding: waits for the messages; None where nobody does.
-            stored: those of the messages that the store keeps.
+            forwarding: the publisher's wait; None without a waiting publisher.
+            stored: returns the messages that the store keeps.
         """
         line = self._line(queue)
         messages = enter_queue(messages, line, line.next)
@@ -265,8 +268,9 @@ class Outbox:
             self._committing = asyncio.get_running_loop().create_task(self._commit())
 
     async def forwarded(self, forwarding: Forwarding) -> bool:
-        """Wait until messages are on the disks of their homes, for a short time, and not for a home that is down;
-        return True if on disk. To be called after their commit is on disk."""
+        """Wait until messages are on the disks of their homes, at most :data:`AWAITED` seconds, and not for a home that
+        is down. Return True if all are on disk. Call this after the messages' own commit is on disk.
+        """
         if not forwarding.is_done and all(self._ways[home].link is not None for home in forwarding.homes):
             self._awaited.add(forwarding)
             try:
@@ -426,11 +430,11 @@ class Outbox:
         messages = found[0]
         with self._turns.turn():
             self._count(line, -batch.remaining, -_estimate(batch))
-            if len(messages) != batch.remaining:  # the log of the store says what is damaged
+            if len(messages) != batch.remaining:  # the store logs the damage
                 log.error("%d messages for %r are lost", batch.remaining - len(messages), line.queue)
             for message in messages:
                 message.persistent = check_properties(message.properties) == 2
-                message.redelivered = True  # it may have been, where it was, or at its home if that was killed, too
+                message.redelivered = True  # conservative: an earlier run may have delivered it
             line.is_reading = line.is_late = False
             line.unread.popleft()
             line.earlier.extend(messages)
@@ -440,7 +444,7 @@ class Outbox:
             if line.count:
                 self._make_due(line)
                 self._send(line.queue.definition.home)
-            else:  # nothing is left of it
+            else:  # no message could be read
                 self._end(line)
 
     def _read_again(self, line: _Line) -> None:
@@ -506,7 +510,7 @@ def _mark(way: _Way, upto: int) -> None:
     """Mark messages taken by a home, and not known to be on disk there, as possibly delivered before a kill.
 
     Args:
-        upto: the last slice that it may have taken.
+        upto: the last slice that the home may have received.
     """
     for number, _, shares in way.on_way:
         if number <= upto:

@@ -1,7 +1,7 @@
 """Receiver of messages forwarded by the outboxes of remote homes (:mod:`~jumpmq.nodes.messages.outbox`), exactly once.
 
-The number of the last message that was taken for a queue from a home is recorded in the commit of the messages. What
-comes again, as its answer was lost, is passed over, and answered when that commit is on disk.
+The commit of received messages also records, per queue and sending home, the number of the last message. A message that
+arrives again, because the answer to it was lost, is skipped, and answered once that commit is on disk.
 """
 
 import struct
@@ -27,23 +27,23 @@ from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, Topology
 
 
 class _Last(NamedTuple):
-    """Last message taken for a queue from a home: source and number."""
+    """Last message received for a queue from a home: source and number."""
 
     source: str
     number: int
 
 
 class _Answers:
-    """Answers to a home about the completion of its slices. Acts as a publisher for commits, with
-    slices as publishes.
+    """Answers to a home's slices, each sent once the slice is complete. Acts as a publisher for commits; each slice is
+    one publish.
     """
 
     def __init__(self, link: Link, turns: Turns) -> None:
-        self._link = link  # where the answers go
-        self._turns = turns  # tell when it is complete
-        self._confirms = Confirms()  # a slice is one publish
-        self._slices: deque[tuple[int, int, int]] = deque()  # tag, attempt and number of those without an answer
-        self._refused = 0  # the last attempt of which a slice was not taken
+        self._link = link  # for the answers
+        self._turns = turns  # notify of completion
+        self._confirms = Confirms()  # each slice is one publish
+        self._slices: deque[tuple[int, int, int]] = deque()  # delivery tag, attempt and number of unanswered slices
+        self._refused = 0  # the last attempt with a refused slice
 
     def is_refused(self, attempt: int) -> bool:
         """Return True if the attempt's further messages are refused."""
@@ -85,8 +85,8 @@ class Taking:
         store: store of the records of received messages; None if everything is in memory.
 
     Attributes:
-        is_short: tells whether memory or disk is: then nothing is taken.
-        is_ahead: tells the same of a home that may route by a ring that is not that of all homes yet.
+        is_short: tells whether memory or disk is short; meanwhile all slices are refused.
+        is_ahead: tells whether a home may already route by a ring not yet current at all homes; its slices are refused.
     """
 
     def __init__(self, links: Links, turns: Turns, store: Store | None) -> None:

@@ -1,4 +1,4 @@
-"""Units: messages for several queues of a home, as carried by a link, without duplicates."""
+"""Batches of messages for several queues of a home, as sent over a link. A batch has each message once."""
 
 import struct
 from functools import cached_property
@@ -15,11 +15,11 @@ from jumpmq.topology.declared import DeclaredQueue
 
 
 class NotKnownYet(Exception):
-    """A remote home knows a queue of this home not known here."""
+    """A message names a queue that a change of definitions, not applied here yet, has moved to this home."""
 
 
 class Ahead:
-    """Front of a queue, ahead of messages waiting to enter: destination of messages from the queue's earlier home."""
+    """The front of a queue: messages from the queue's previous home enter it ahead of the messages already waiting."""
 
     def __init__(self, queue: Queue) -> None:
         self.id = queue.id | AHEAD
@@ -34,11 +34,11 @@ class Ahead:
 
 
 class Unit:
-    """Messages sent to a home together.
+    """A batch: the messages sent to one home together.
 
     Args:
         shares: the messages of each queue.
-        messages: all of them, each once; found in ``shares`` unless given.
+        messages: all messages, each once; derived from ``shares`` by default.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Unit:
         self.messages = list(chain.from_iterable(share for _, share in shares)) if messages is None else messages
         self._shares = shares  # of each queue
         self._side_by_side = len(shares) <= 1 or len(set(map(id, self.messages))) == len(self.messages)
-        if not self._side_by_side:  # some go to several queues
+        if not self._side_by_side:  # a message may go to several queues
             self.messages = list({id(message): message for message in self.messages}.values())
 
     @cached_property
@@ -56,10 +56,10 @@ class Unit:
         return {id(message): place for place, message in enumerate(self.messages)}
 
     def encoded(self, number: int, flags: int) -> list[bytes]:
-        """The unit as octets.
+        """Return the encoded batch.
 
         Args:
-            flags: the property flags of all messages, or-ed.
+            flags: the property flags of all messages, combined by "or".
         """
         buffers = [UNIT_HEAD.pack(number, flags, len(self.messages), len(self._shares))]
         buffers += pack(self.messages, clock.now())
@@ -76,7 +76,7 @@ class Unit:
 
 
 def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
-    """Return the unit's number, flags and messages, the number of queues, and the position of the first queue."""
+    """Return the batch's number, flags and messages, the number of queues, and the position of the first queue."""
     unit, flags, count, queues = UNIT_HEAD.unpack_from(payload)
     messages, at = unpack(payload, UNIT_HEAD.size, count, time(), clock.now())
     return unit, flags, messages, queues, at
@@ -85,14 +85,14 @@ def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
 def destination(
     topology: Topology, payload: memoryview, at: int
 ) -> tuple[Queue | Ahead | None, tuple[int, ...] | slice, int]:
-    """Return a queue of a unit, the indexes of the queue's messages, and the position of the next queue; None for an
-    unknown queue.
+    """Return a queue of a batch, the indexes of the queue's messages, and the position of the next queue in the
+    payload.
 
-    Of one that has moved it is what is still here; under a number with :data:`~jumpmq.store.definitions.AHEAD`, the
-    place before what waits to enter it.
+    The queue is None if it is unknown, for example deleted. For a queue that has moved away, it is the part left behind
+    here. For an id with :data:`~jumpmq.store.definitions.AHEAD`, it is the front of the queue (:class:`Ahead`).
 
     Raises:
-        NotKnownYet: it has come here by a change that is not known here yet.
+        NotKnownYet: the queue has moved here by a change that is not applied here yet.
     """
     number, host_octets, name_octets, count, side_by_side = UNIT_QUEUE.unpack_from(payload, at)
     at += UNIT_QUEUE.size

@@ -16,23 +16,24 @@ class Caller(asyncio.Protocol):
     """Connecting end of a call: performs the handshake, then passes the connection to streams.
 
     Args:
-        handshake: asked for when there is a connection.
-        home: the number that the other end has to have.
+        handshake: makes this end's handshake, once the connection is open.
+        home: number of the called home; any other home is refused.
     """
 
     def __init__(self, handshake: Callable[[asyncio.Transport], Handshake], home: int) -> None:
-        self._make_handshake = handshake  # what is said first
-        self._home = home  # who is called
+        self._make_handshake = handshake  # makes the handshake once connected
+        self._home = home  # number of the called home
         self._handshake: Handshake
-        self._transport: asyncio.Transport  # the socket, as the event loop has it
-        self._unread = bytearray()  # the beginning of a record, and then of what streams read
-        self._proved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # by the other end
+        self._transport: asyncio.Transport  # of the socket
+        self._unread = bytearray()  # the start of an incomplete record; after the proof, the first input of the streams
+        # when the peer has proved its identity
+        self._proved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Wait for the other end's proof; returns the two ways of the connection.
+        """Wait for the peer's proof, and return the connection's streams for reading and writing.
 
         Raises:
-            OSError: the other end is another, or silent.
+            OSError: the peer is another home, or does not complete the handshake.
         """
         try:
             async with asyncio.timeout(HELLO_TIMEOUT):
@@ -40,7 +41,7 @@ class Caller(asyncio.Protocol):
         except BaseException as error:
             self._transport.abort()
             if isinstance(error, TimeoutError):
-                raise OSError(f"home {self._home} does not shake hands") from None
+                raise OSError(f"home {self._home} does not complete the handshake") from None
             raise
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ, loop)

@@ -12,9 +12,9 @@ class Directory(Protocol):
 
     Attributes:
         cluster: identity of the cluster, exchanged by all homes.
-        secret: what all of them know; at least 32 random octets, as text.
-        addresses: address of each home for links; none before the home is announced.
-        on_change: called when ``addresses`` has changed.
+        secret: the secret shared by all homes; at least 32 random octets, as text.
+        addresses: the link address of each home that has announced one.
+        on_change: callbacks for a change of ``addresses``.
     """
 
     cluster: str
@@ -25,4 +25,4 @@ class Directory(Protocol):
     def addresses(self) -> Mapping[int, Address]: ...
 
     def announce(self, home: int, port: int) -> None:
-        """Announce a port of the host for links to a home of the process."""
+        """Publish the port on which this host accepts links to a home."""

@@ -1,7 +1,7 @@
-"""Clients of virtual hosts with a home at a different process of this machine: the sockets are passed to that process.
+"""Pass a client's socket to another process of the machine, if that process is the home of the client's virtual host.
 
-A packet with the socket goes through a Unix socket of its own, in the directory of the links. What comes before the
-links' secret has been found in it is dropped.
+The socket travels with one packet over a Unix socket of its own, in the directory of the links' sockets. A packet that
+does not begin with the links' secret is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jumpmq.topology import Topology, VirtualHost
 log = logging.getLogger(__name__)
 
 LONGEST = 100_000
-"""Octets of a packet at most: what a Unix socket takes at once."""
+"""Maximum octets of a packet: the limit of a Unix socket for one message."""
 
 WAITING = 1024
 """Maximum number of packets waiting for a busy process; further clients stay at their current process."""
@@ -34,28 +34,28 @@ Taken = Callable[[socket.socket, bytes], None]
 
 
 class HandOver:
-    """One process's end.
+    """One process's end of the passing of sockets.
 
     Args:
-        directory: of the links' sockets.
+        directory: the directory of the links' sockets.
         home: the number of this process's home.
-        links: to the others.
+        links: the links to the other homes.
     """
 
     def __init__(self, directory: Path, home: int, links: Links) -> None:
-        self._directory = directory  # of the sockets
+        self._directory = directory  # of the Unix sockets
         self._home = home  # number of the local home
-        self._links = links  # to the others
+        self._links = links  # to the other homes
         self._secret = b""  # required of senders
-        self._topology: Topology  # knows the homes that are left
-        self._listening: socket.socket | None = None  # where they come in
-        self._incoming: set[socket.socket] = set()  # senders whose packet is not here yet
+        self._topology: Topology  # knows the homes whose queues are moving away
+        self._listening: socket.socket | None = None  # accepts the packets of other processes
+        self._incoming: set[socket.socket] = set()  # connected senders whose packet has not arrived
 
     def listen(self, topology: Topology, secret: str, taken: Taken) -> None:
         """Start accepting clients from peers, and passing clients to peers.
 
         Args:
-            secret: that of the links.
+            secret: the links' secret.
 
         Raises:
             OSError: the socket cannot be made.
@@ -85,7 +85,7 @@ class HandOver:
 
         Args:
             client: the descriptor of its socket, which stays open here.
-            known: state of the client.
+            known: the client's state, for the receiving process.
         """
         packet = self._secret + known
         if len(packet) > LONGEST:
@@ -95,12 +95,12 @@ class HandOver:
                 sender.connect(str(self._path(home)))
                 socket.send_fds(sender, [packet], [client])
             except OSError as error:
-                log.info("a client stays here, as home %d does not take it: %s", home, error)
+                log.info("a client stays in this process: home %d did not accept its socket: %s", home, error)
                 return False
         return True
 
     def stop(self) -> None:
-        """Take no more."""
+        """Stop accepting clients from peers."""
         loop = asyncio.get_running_loop()
         for one in (self._listening, *self._incoming):
             if one is not None:
@@ -113,7 +113,7 @@ class HandOver:
 
     def _accept(self, taken: Taken) -> None:
         assert self._listening is not None
-        with suppress(OSError):  # none is there
+        with suppress(OSError):  # the sender is gone
             sender, _ = self._listening.accept()
             sender.setblocking(False)
             self._incoming.add(sender)

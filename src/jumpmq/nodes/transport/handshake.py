@@ -1,9 +1,10 @@
 """Mutual proof by both ends of a link that the secret, never sent, is known.
 
-Each end says who it is: cluster, home, boot, version and a nonce; and what it connects for, a link or a call. The end
-that connects then sends its proof, and is sent the other's: a keyed hash (HMAC-SHA-256) over who has said what, and
-over the certificate of the TLS connection, so that an end that stands between with a certificate of its own gets proofs
-that fit neither ("channel binding", as the tls-server-end-point of RFC 5929).
+Each end sends a hello with its cluster, home, boot, version and a nonce, and with the purpose of the connection: a link
+or a call. Then the connecting end sends its proof, and the accepting end answers with its own. A proof is a keyed hash
+(HMAC-SHA-256) over both hellos and over the certificate of the TLS connection. The certificate binds the proof to the
+connection: with a man in the middle, who has a certificate of his own, neither proof is valid ("channel binding", as
+tls-server-end-point of RFC 5929).
 """
 
 import hashlib
@@ -32,10 +33,10 @@ class Peer:
     """Identity of the peer on a link.
 
     Attributes:
-        home: the number of its home.
-        boot: tells the run of its process from all others.
-        purpose: purpose of the connection.
-        epoch: number of the process among the processes of its home; 0 without one.
+        home: number of the peer's home.
+        boot: identity of the current run of the peer's process.
+        purpose: :data:`LINK` or :data:`CALL`.
+        epoch: epoch of the peer's process at its home; 0 for a home without epochs.
     """
 
     home: int
@@ -45,13 +46,13 @@ class Peer:
 
 
 class Handshake:
-    """One end's part.
+    """One end of a handshake.
 
     Args:
-        connects: whether this end has connected to the other.
-        certificate: of the accepting end, in DER; empty where there is no TLS.
-        purpose: of the connection.
-        epoch: number of this process among the processes of its home; 0 without one.
+        connects: True at the end that opened the connection.
+        certificate: certificate of the accepting end, in DER; empty without TLS.
+        purpose: :data:`LINK` or :data:`CALL`.
+        epoch: epoch of this process at its home; 0 for a home without epochs.
     """
 
     def __init__(
@@ -70,16 +71,16 @@ class Handshake:
         said |= {"epoch": epoch} if epoch else {}
         self.hello = json.dumps(said).encode()
         self._connects = connects  # whether the local end sends the first proof
-        self._cluster = cluster  # which the other end has to name, too
+        self._cluster = cluster  # the peer has to name the same cluster
         self._secret = secret.encode()
         self._certificate = hashlib.sha256(certificate).digest()
-        self._heard = b""  # the other end's hello
+        self._heard = b""  # the peer's hello
 
     def hear(self, hello: bytes) -> Peer:
         """Return the claimed identity of the peer, not proved yet.
 
         Raises:
-            Refused: it is of another cluster or version.
+            HandshakeRefused: the peer belongs to another cluster, or speaks another version.
         """
         said = json.loads(hello)
         if not isinstance(said, dict):
@@ -97,10 +98,10 @@ class Handshake:
         return self._proof(self._connects)
 
     def require(self, proof: bytes) -> None:
-        """Reject a peer without knowledge of the secret.
+        """Verify the peer's proof.
 
         Raises:
-            Refused: it does not.
+            HandshakeRefused: the peer does not know the secret.
         """
         if not hmac.compare_digest(proof, self._proof(not self._connects)):
             raise HandshakeRefused("it does not know the secret")

@@ -1,9 +1,9 @@
 """Link: one connection between two processes of a broker, carrying records both ways in order.
 
-A record is four octets of length, one of kind, and its payload. The first one each way says who sends it, the second
-proves it (:mod:`~jumpmq.nodes.transport.handshake`); before these nothing else is taken. What is sent leaves at the end
-of the turn. Nothing is sent again after a break: what a record asked for is then refused, or asked for again, by
-who sent it.
+A record is four octets of length, one octet of kind, and the payload. The first record in each direction is the
+sender's hello, the second its proof (:mod:`~jumpmq.nodes.transport.handshake`); until then, all other records are
+refused. Records leave at the end of the turn. A link does not resend after a break: the sender of a record treats its
+request as refused, or repeats the request.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ UNIX_BUFFER = 2 << 20
 received in one event-loop iteration."""
 
 ROOM = 1 << 18
-"""Octets that a link reads at once; memory is taken as far as something comes."""
+"""Octets read at once. The buffer grows only for longer records."""
 
 KEPT = 2 << 20
-"""Octets of a buffer at most that is kept when a long record has been read."""
+"""Maximum octets of a buffer that is kept after a long record."""
 
 JOINED = 1 << 16
-"""Octets from which on a record of joined parts gets no more."""
+"""Size in octets at which a record of joined JSON values is closed, and the next record begins."""
 
 LONGEST = 1 << 30
-"""Octets of a record at most."""
+"""Maximum octets of a record."""
 
 LONGEST_HELLO = 4096
 """Maximum octets of a record before the proof."""
@@ -57,11 +57,11 @@ class Refusals:
     """Logs refusals: a single line a second, with the number of further refusals, to avoid filling a disk."""
 
     def __init__(self) -> None:
-        self._next = 0.0  # when a line may be logged
-        self._others = 0  # which were not
+        self._next = 0.0  # time of the next allowed line
+        self._others = 0  # refusals since the last line
 
     def add(self, text: str) -> None:
-        """Note one."""
+        """Log a refusal, or count it for the next line."""
         now = time.monotonic()
         if now < self._next:
             self._others += 1
@@ -72,32 +72,32 @@ class Refusals:
 
 
 refusals = Refusals()
-"""Of this process."""
+"""The refusals of this process."""
 
 Handler = Callable[["Link", memoryview], None]
 """Handler of a record's payload, invalid after the return."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """One end.
+    """One end of a link.
 
     Args:
-        turns: those of the broker: what a read brings is acted on in one.
-        handshake: what this end says, and is to be told, first; it is asked for when there is a connection.
-        connects: whether this end has connected to the other.
-        handlers: act on records, by kind.
+        turns: the broker's turns. All records of one read are processed in one turn.
+        handshake: makes this end's handshake, once the connection is open.
+        connects: True at the end that opened the connection.
+        handlers: functions for records, by kind.
         on_up: called when the peer has proved its identity; returns True to accept the peer.
         on_down: called when the link is broken, if it was up.
-        on_call: makes the protocol of a connection that turns out to be a call; None takes none.
+        on_call: makes the protocol that continues the connection of a call; None refuses calls.
 
     Attributes:
-        peer: the number of the other end's home; 0 before its proof.
-        boot: tells the run of the other process from all others.
-        epoch: number of the remote process among the processes of its home; 0 without one.
-        up: whether records can be sent.
-        sent_octets: handed to the socket so far.
-        wanted: the number that the other end has to have; None where it may be any.
-        decided: set when the other end is welcome, or refused.
+        peer: number of the peer's home; 0 before the peer's proof.
+        boot: identity of the current run of the peer's process.
+        epoch: epoch of the peer's process at its home; 0 for a home without epochs.
+        up: True while records can be sent.
+        sent_octets: octets passed to the socket so far.
+        wanted: number of the home that has to answer; None accepts every home.
+        decided: set once the peer is accepted or refused.
         ended: set when the socket is closed.
     """
 
@@ -118,31 +118,31 @@ class Link(asyncio.BufferedProtocol):
         self.wanted: int | None = None
         self.decided = asyncio.Event()
         self.ended = asyncio.Event()
-        self._turns = turns  # what a read brings is acted on in one
-        self._make_handshake = handshake  # what is said first
-        self._connects = connects  # whether this end has connected to the other
+        self._turns = turns  # all records of a read are processed in one turn
+        self._make_handshake = handshake  # makes the handshake once connected
+        self._connects = connects  # True at the end that opened the connection
         self._handshake: Handshake
         self._said: Peer | None = None  # the peer's introduction
-        self._handlers = handlers  # by kind
-        self._on_up = on_up  # told of the other end's proof
-        self._on_down = on_down  # told of the end
-        self._on_call = on_call  # takes over where this is a call
-        self._call: asyncio.Protocol | None = None  # has taken over
-        self._transport: asyncio.Transport = CLOSED  # the socket, as the event loop has it
-        # What is read: records, the last one perhaps in part. Strangers get room for a hello only.
+        self._handlers = handlers  # functions for records, by kind
+        self._on_up = on_up  # called after the peer's proof
+        self._on_down = on_down  # called after the end of the link
+        self._on_call = on_call  # makes the protocol of a call
+        self._call: asyncio.Protocol | None = None  # the protocol that continues a call
+        self._transport: asyncio.Transport = CLOSED  # of the socket
+        # Incoming records; the last record may be incomplete. Before its proof, a peer gets room for a hello only.
         self._buffer = bytearray(HEADER.size + LONGEST_HELLO)
-        self._begin = self._end = 0  # where they begin and end in it
-        self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
-        self._parts: list[bytes] = []  # the last record of that, where it may get more parts
-        self._parts_kind = self._parts_octets = 0  # its kind, and octets
+        self._begin = self._end = 0  # range of the unprocessed octets in the buffer
+        self._unsent: list[bytes | memoryview] = []  # sent at the end of the turn
+        self._parts: list[bytes] = []  # JSON values of the record that is still open
+        self._parts_kind = self._parts_octets = 0  # kind and octets of the open record
         self.sent_octets = 0
-        self._heard = self._spoke = time.monotonic()  # when something came, and was sent
-        self._timer: asyncio.TimerHandle | None = None  # for the next look at the clock
+        self._heard = self._spoke = time.monotonic()  # monotonic times of the last input and output
+        self._timer: asyncio.TimerHandle | None = None  # next check of the peer's silence
 
     # --- sending ---
 
     def send(self, kind: int, *payload: bytes | memoryview) -> None:
-        """Send a record at the end of the turn; it is lost where the link is down."""
+        """Send a record at the end of the turn. A record sent while the link is down is lost."""
         if self.up:
             self._end_parts()
             self._unsent.append(HEADER.pack(sum(map(len, payload)), kind))
@@ -150,7 +150,7 @@ class Link(asyncio.BufferedProtocol):
             self._turns.write_soon(self)
 
     def send_at_once(self, kind: int, payload: bytes) -> None:
-        """Send a record before the end of the turn, and before the records that wait for that."""
+        """Send a record immediately, ahead of the records queued for the end of the turn."""
         if self.up and not self._transport.is_closing():
             self._write_at_once(kind, payload)
             self.sent_octets += HEADER.size + len(payload)
@@ -179,7 +179,7 @@ class Link(asyncio.BufferedProtocol):
 
     @property
     def silence(self) -> float:
-        """Seconds since something came."""
+        """Seconds since the last input from the peer."""
         return time.monotonic() - self._heard
 
     def write(self) -> None:
@@ -284,7 +284,7 @@ class Link(asyncio.BufferedProtocol):
             buffer[:begun] = memoryview(self._buffer)[begin:end]
             self._buffer = buffer
         elif begun and (not begin or begin + max(needed, begun + ROOM // 4) <= size):
-            return  # the rest comes behind what has begun
+            return  # enough room behind the octets of the incomplete record
         else:
             self._buffer[:begun] = self._buffer[begin:end]
         self._begin, self._end = 0, begun

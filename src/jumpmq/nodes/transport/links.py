@@ -1,4 +1,4 @@
-"""All links of a process: one per remote home. The process of the higher number connects to the lower."""
+"""All links of a process, one per remote home. Of two processes, the one with the higher home number connects."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from jumpmq.nodes.transport.records import LOG
 log = logging.getLogger(__name__)
 
 PAUSES = 0.02, 0.1
-"""Seconds between two attempts to connect, at first and at most."""
+"""Initial and maximum pause between two attempts to connect, in seconds."""
 
 Told = Callable[[Link], None]
 """Callback for a link going up or down."""
@@ -27,9 +27,9 @@ class Ways(Protocol):
     """The sockets under links.
 
     Attributes:
-        cluster: what both ends have to name; empty where the place of the sockets says it.
-        secret: what both ends have to know; there once links are listened for.
-        on_change: called when ``homes`` or their addresses have changed.
+        cluster: identity of the cluster, compared in the handshake; empty for the sockets of one machine.
+        secret: the secret proved in the handshake; set by :meth:`listen`.
+        on_change: callbacks for a change of ``homes`` or their addresses.
     """
 
     cluster: str
@@ -51,30 +51,31 @@ class Ways(Protocol):
         """Connect to a remote home at the home's current address.
 
         Raises:
-            OSError: that is not possible.
+            OSError: the home cannot be reached.
         """
 
     def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
-        """The certificate of the accepting end of a connection, in DER; empty where there is no TLS."""
+        """Return the certificate of a connection's accepting end, in DER; empty without TLS."""
 
     def close(self) -> None:
-        """Take no more links."""
+        """Stop accepting links."""
 
 
 class Links:
     """Links of the local process.
 
     Args:
-        ways: the sockets under them.
-        home: the number of this process's home.
-        boot: tells this run of the process from all others.
+        ways: the sockets under the links.
+        home: number of the local home.
+        boot: identity of the current run of this process.
 
     Attributes:
-        home: number of this home.
-        handlers: act on records, by kind; kinds below 64 are the log's.
-        on_up, on_down: told of each link that is up, or down, in turn.
-        epoch: number of this process among the processes of its home, sent over links; 0 without one.
-        on_call: makes the protocol of a call of another home; None while none is taken.
+        home: number of the local home.
+        handlers: functions for records, by kind (:data:`~jumpmq.nodes.transport.records.TABLE`). Each part of
+            ``nodes/`` registers the functions for its own kinds.
+        on_up, on_down: callbacks for each link that goes up or down, called in this order.
+        epoch: epoch of this process at its home, sent in each hello; 0 for a home without epochs.
+        on_call: makes the protocol of an incoming call; None refuses calls.
     """
 
     def __init__(self, ways: Ways, home: int, boot: str, turns: Turns) -> None:
@@ -83,13 +84,13 @@ class Links:
         self.on_down: list[Told] = []
         self.on_call: Callable[[], asyncio.Protocol] | None = None
         self.epoch = 0
-        self._epochs: dict[int, int] = {}  # by home, the epoch of the process that serves it
+        self._epochs: dict[int, int] = {}  # latest known epoch of each home
         self._ways = ways  # the sockets under them
         self.home = home  # number of the local home
         self._boot = boot  # boot id of this run
         self._turns = turns  # those of the broker
         self._links: dict[int, Link] = {}  # established links, by home
-        self._connecting: dict[int, asyncio.Task[None]] = {}  # keep up those to lower numbers
+        self._connecting: dict[int, asyncio.Task[None]] = {}  # tasks that keep the links to lower numbers connected
         self._is_stopped = False
 
     @property
@@ -104,21 +105,21 @@ class Links:
         return [(home, links[home].unsent_octets, links[home].sent_octets) for home in self.homes]
 
     def to(self, home: int) -> Link | None:
-        """Return the link to a home; None while down."""
+        """Return the link to a home; None if the link is down."""
         return self._links.get(home)
 
     async def start(self) -> None:
-        """Listen for links, and connect until stopped.
+        """Listen for links, and connect to all homes with lower numbers until stopped.
 
         Raises:
-            OSError: the socket cannot be made.
+            OSError: the socket for listening cannot be made.
         """
         await self._ways.listen(lambda: self._link(connects=False))
         self._ways.on_change.append(self._follow_homes)
         self._follow_homes()
 
     async def stop(self) -> None:
-        """Break all links, and take none that is about to come up."""
+        """Break all links, and accept no new links."""
         self._is_stopped = True
         if self._follow_homes in self._ways.on_change:
             self._ways.on_change.remove(self._follow_homes)
@@ -152,10 +153,10 @@ class Links:
         return Handshake(connects, self.home, self._boot, ways.cluster, ways.secret, certificate, purpose, self.epoch)
 
     async def call(self, home: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to another home for a request, beside the link; see :attr:`on_call`.
+        """Open a connection for a request to another home, separate from the link; see :attr:`on_call`.
 
         Raises:
-            OSError: the link is down, or there can be no connection.
+            OSError: the link is down, or the connection fails.
         """
         if home not in self._links:
             raise ConnectionRefusedError(f"the link to home {home} is down")
@@ -168,7 +169,7 @@ class Links:
         return await caller.streams()
 
     async def _connect(self, home: int) -> None:
-        """Keep up the link to a lower number."""
+        """Keep the link to a home with a lower number connected."""
         pause, told = PAUSES[0], ""
         while True:
             link = self._link(connects=True)
@@ -197,7 +198,7 @@ class Links:
         if self._is_deposed(link):
             return False
         before = self._links.get(link.peer)
-        if before is not None:  # its process has started again, and the end of the old one is not known yet
+        if before is not None:  # the peer restarted, and the end of the old link is not known yet
             before.close()
             self._down(before)
         self._links[link.peer] = link
@@ -209,7 +210,7 @@ class Links:
         """Restrict links to the last process of a home, and tell an earlier process of its deposition.
 
         Args:
-            epoch: of the last process; 0 where it has none, as one of a release before epochs.
+            epoch: epoch of the home's latest process; 0 for a process of a release without epochs.
         """
         self._epochs[home] = epoch
         if (link := self._links.get(home)) is not None:

@@ -1,17 +1,17 @@
 """Records of links: all kinds sent between homes, with the grammar of their payloads.
 
-A record is four octets of length, one of kind, and its payload. Numbers are unsigned and big-endian; ``JSON`` is UTF-8.
-:data:`TABLE` has each kind with a decoder, which needs nothing but the payload: it is for tests, and for who looks at
-the octets of a link. To add a record: a number that is free, its structure, and a row here; a golden octet string in
-``tests/nodes/transport/test_records.py``; its handler in ``links.handlers``, where it is made.
+A record is four octets of length, one octet of kind, and the payload. Numbers are unsigned and big-endian; ``JSON`` is
+UTF-8. :data:`TABLE` has a decoder for each kind. The decoders need only the payload; tests, and people who inspect the
+octets of a link, use them. The handlers of the broker decode by the structures below. To add a kind, see the recipe in
+``CONTRIBUTING.md``.
 
 ============  ========================================================================================
 0 to 63       the link itself, the log of definitions, usage, and copies of homes
 64 to 67      messages of a turn, and their receipts
-68 to 74      remote channels: payloads begin with the number that the client's home gives the channel
-80 to 83      the shard that a consumer of a sharded exchange is given
+68 to 74      remote channels: a payload begins with the channel's number, assigned by the client's home
+80 to 83      choice of a shard for a consumer of a sharded exchange
 96 and 97     the outbox
-112 to 123    queues, streams and rings that move
+112 to 123    moves of queues and streams, and changes of rings
 ============  ========================================================================================
 """
 
@@ -38,18 +38,21 @@ OWNED = 123
 # --- messages of a turn ---
 
 UNIT_HEAD = struct.Struct("!QIII")
-"""Number of the unit, property flags of all messages or-ed, messages, queues. The messages follow
-(:func:`~jumpmq.queues.runs.pack`), then the queues, each a :data:`UNIT_QUEUE`."""
+"""Number of the batch, property flags of all messages combined by "or", number of messages, number of queues. The
+messages follow (:func:`~jumpmq.queues.runs.pack`), then a :data:`UNIT_QUEUE` for each queue.
+"""
 
 UNIT_QUEUE = struct.Struct("!QHHI?")
-"""Id, octets of virtual host and name, both following; number of the queue's messages; True if neighbours in the unit,
-followed by the index of the first, else by all indexes, as :data:`UNIT_INDEX`."""
+"""Id of the queue; octets of virtual host and name, both following; number of the queue's messages; True if the
+messages are consecutive in the batch. After the names comes the index of the first message if consecutive, else the
+indexes of all, as :data:`UNIT_INDEX`.
+"""
 
 UNIT_INDEX = struct.Struct("!I")
 
 ANSWERED = struct.Struct("!QI")
-"""Last complete unit; number of refused messages, followed by unit and index per message, as
-:data:`REFUSED_MESSAGE`."""
+"""Last complete batch; number of refused messages. A :data:`REFUSED_MESSAGE`, with batch and index, follows for each.
+"""
 
 REFUSED_MESSAGE = struct.Struct("!QI")
 
@@ -67,7 +70,7 @@ TWO = struct.Struct("!QQ")
 """Number of the remote channel and an amount: a prefetch, or octets."""
 
 FRAME_REFUSAL = 9
-"""Type of a frame that AMQP does not have: why a method is refused, its reply code (:data:`CODE`) and then the text."""
+"""Frame type outside AMQP, for a refused method: the reply code (:data:`CODE`), then the reply text."""
 
 START = struct.Struct("!BHI")
 """Type, channel and octets of a frame."""
@@ -77,31 +80,36 @@ CODE = struct.Struct("!H")
 # --- the outbox ---
 
 SLICE_HEAD = struct.Struct("!IQQ16sI")
-"""Number of the attempt, of the slice in it, of the last change of definitions known to the sender; source (a UUID);
-number of queues, the number of whose last message follows each (:data:`NUMBER`); then a unit."""
+"""Number of the attempt, number of the slice in the attempt, last change of definitions applied by the sender; source
+(a UUID); number of queues. The number of the last message of each queue follows (:data:`NUMBER`), then a batch.
+"""
 
 SLICE_TAKEN = struct.Struct("!IQ?")
-"""Number of the attempt, and of a slice; True if the slice and all before are on disk, False if the slice was not
-taken, nor will be the rest of the attempt."""
+"""Number of the attempt, number of a slice; True if this slice and all earlier ones are on disk, False if this slice
+and the rest of the attempt are refused.
+"""
 
 # --- moves ---
 
 QUESTION = struct.Struct("!QQ?")
-"""Previous id of a queue; number of the change of definitions since which the queue has a new id; True to ask also for
-the home's outbox to be empty for the previous id."""
+"""Id of a queue before its move; number of the change of definitions that gave the queue a new id; True to ask also
+whether the home's outbox is empty for the previous id.
+"""
 
 FILES = struct.Struct("!QQ")
-"""Previous id and current id of a stream, followed by the path of its files."""
+"""Id of a stream before and after its move; the path of the stream's files follows."""
 
 EPOCH = struct.Struct("!QQ")
-"""Id of a queue at the receiver, whose keys arrive with the record, or 0; highest epoch given by the sender."""
+"""Id of a queue at the receiver, whose keys arrive with the record, or 0; highest owner epoch assigned by the sender.
+"""
 
 WANTED = struct.Struct("!QQQI")
 """Id of a stream at the old home; first offset of a segment; position and octets of the piece."""
 
 GIVEN = struct.Struct("!QQQI?")
-"""Id, first offset and position as in :data:`WANTED`, the CRC-32 of what follows; whether that is the piece, or else
-the text of an error, which is empty where the file is gone."""
+"""Id, first offset and position as in :data:`WANTED`; CRC-32 of the following octets; True if these are the piece,
+False if these are the text of an error. The text is empty if the file is gone.
+"""
 
 
 class RecordKind(NamedTuple):
@@ -110,8 +118,8 @@ class RecordKind(NamedTuple):
     Attributes:
         number: first octet of the record.
         name: of its constant.
-        about: what it says.
-        decode: its payload as a value.
+        about: content of the payload, for readers of the table.
+        decode: returns the payload as a value.
     """
 
     number: int
@@ -143,7 +151,7 @@ def _replica(payload: memoryview) -> tuple[int, Frame]:
 
 
 def _unit(payload: memoryview) -> tuple[Any, ...]:
-    """Number and flags of a unit, the bodies of its messages, and the id, virtual host, name and indices of queues."""
+    """Return number and flags of a batch, its messages' bodies, and id, virtual host, name and indexes per queue."""
     number, flags, count, queues = UNIT_HEAD.unpack_from(payload)
     messages, at = unpack(payload, UNIT_HEAD.size, count, time(), clock.now())
     found = []

@@ -1,7 +1,7 @@
 """Links between machines: TCP with TLS 1.3.
 
-Each process makes itself a certificate that no authority has signed. It is not what is trusted: the handshake of the
-link proves that both ends know the secret, and have this connection's certificate before them.
+Each process makes a self-signed certificate. No authority has to vouch for the certificate: the handshake of the link
+proves that both ends know the secret, and that both see the certificate of this connection.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ HANDSHAKES = 64
 with the most, so that flooding from one address keeps out no home of a different address."""
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds until an attempt to connect is given up."""
+"""Timeout of an attempt to connect, in seconds."""
 
 PAUSE = 1.0
-"""Seconds before connections are taken again, where none could be: there are no files left, say."""
+"""Pause after a failure to accept a connection, in seconds: for example, the process has no free file descriptors."""
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -46,14 +46,15 @@ class TLSSockets:
         self._directory = directory
         self._home = home  # number of the local home
         self._where = host, port  # to listen on
-        self._listening: socket.socket | None = None  # where others connect to
-        self._accepting: asyncio.Task[None] | None = None  # accepts connections
-        self._pending: dict[asyncio.Task[None], str] = {}  # handshakes of others, the oldest first, and their addresses
+        self._listening: socket.socket | None = None  # accepts links
+        self._accepting: asyncio.Task[None] | None = None  # runs ``_accept``
+        # unfinished incoming handshakes with the clients' addresses, oldest first
+        self._pending: dict[asyncio.Task[None], str] = {}
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client.check_hostname, self._client.verify_mode = (
             False,
             ssl.CERT_NONE,
-        )  # the proof is over the certificate
+        )  # the proof covers the certificate
         self._own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._client.minimum_version = self._own.minimum_version = ssl.TLSVersion.TLSv1_3
         issued = trustme.CA(organization_name="JumpMQ").issue_cert(f"home-{home}")
@@ -85,7 +86,7 @@ class TLSSockets:
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
-                refusals.add(f"no link can be taken: {error}")
+                refusals.add(f"no link can be accepted: {error}")
                 await asyncio.sleep(PAUSE)
                 continue
             if len(self._pending) >= HANDSHAKES:
@@ -97,7 +98,9 @@ class TLSSockets:
     def _make_place(self) -> None:
         """End the oldest handshake from the address with the most."""
         (address, count), *_ = Counter(self._pending.values()).most_common(1)
-        refusals.add(f"a link of {address} was refused: {count} from there have not proved yet who they are")
+        refusals.add(
+            f"a link of {address} was refused: {count} links from this address have not proved their identity yet"
+        )
         oldest = next(task for task, of in self._pending.items() if of == address)
         del self._pending[oldest]
         oldest.cancel()
@@ -143,14 +146,14 @@ class TLSSockets:
         return protocol
 
     def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
-        """The certificate of the accepting end, in DER."""
+        """Return the certificate of the accepting end, in DER."""
         if not connects:
             return self._certificate
         found = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         return cast("bytes", found)
 
     def close(self) -> None:
-        """Take no more links."""
+        """Stop accepting links."""
         if self._accepting is not None and self._listening is not None:
             self._accepting.cancel()
             # The event loop of the standard library would watch the number until its next iteration, and another file

@@ -20,7 +20,7 @@ class UnixSockets:
     Args:
         directory: directory of the sockets; made with mode 0700 if missing.
         home: the number of this process's home.
-        homes: how many there are.
+        homes: number of homes of the broker.
     """
 
     cluster = ""
@@ -29,9 +29,9 @@ class UnixSockets:
         self.secret = ""
         self.homes: Collection[int] = range(1, homes + 1)
         self.on_change: list[Callable[[], None]] = []  # never called: the number of homes is fixed
-        self._directory = directory  # where the sockets are
+        self._directory = directory  # of the sockets
         self._home = home  # number of the local home
-        self._server: asyncio.Server | None = None  # where those of higher numbers connect
+        self._server: asyncio.Server | None = None  # accepts links of homes with higher numbers
 
     async def listen(self, factory: Factory) -> None:
         """Start accepting links from peers.
@@ -55,7 +55,7 @@ class UnixSockets:
             os.umask(before)
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to a remote home."""
+        """Connect to a remote home's socket."""
         path = str(self._socket(home))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(factory, path)
         return protocol
@@ -65,7 +65,7 @@ class UnixSockets:
         return b""
 
     def close(self) -> None:
-        """Take no more links."""
+        """Stop accepting links."""
         if self._server is not None:
             self._server.close()
             self._socket(self._home).unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """Flow control of deliveries from a remote home to a client: a shared window for all remote channels at the home.
 
-A client that does not read has so no more waiting for it than :data:`WINDOW` from each home, however many channels it
-has. Its home lets go of what has gone on to it (:class:`Owed`); the home of the queues delivers while there is room
-(:class:`SendWindow`). Both count by remote channel too, so that one that is closed takes with it what it had under way.
+For a client that does not read, at most :data:`WINDOW` octets from each remote home are in flight, over all channels of
+the client. The client's home acknowledges octets once the client has received them (:class:`Owed`); the queues' home
+delivers while the window has room (:class:`SendWindow`). Both ends also count per remote channel, so that the octets of
+a closed channel leave the total.
 """
 
 from typing import Protocol
@@ -22,13 +23,13 @@ class SendWindow:
     """Octets in flight to a client.
 
     Attributes:
-        congested: whether the client gets no more deliveries for now.
+        congested: True while deliveries to the client are paused.
     """
 
     def __init__(self) -> None:
         self.congested = False
-        self._channels: dict[Served, int] = {}  # octets of each, the next one to be served first
-        self._under_way = 0  # octets of all
+        self._channels: dict[Served, int] = {}  # octets in flight per channel; the first channel is served next
+        self._under_way = 0  # octets in flight of all channels
 
     def enter(self, channel: Served) -> None:
         """Add an opened remote channel."""
@@ -40,18 +41,18 @@ class SendWindow:
         return not self._channels
 
     def abandon(self) -> None:
-        """All are to be closed, and none is to be served any more."""
+        """Forget all channels before they are closed: none is served any more."""
         self._channels.clear()
 
     def send(self, channel: Served, octets: int) -> None:
-        """So many octets are sent."""
+        """Add the octets sent on a channel."""
         if channel in self._channels:
             self._channels[channel] += octets
             self._under_way += octets
             self.congested = self.congested or self._under_way > WINDOW
 
     def credit(self, channel: Served, octets: int) -> None:
-        """So many have gone on to the client."""
+        """Subtract octets that the client has received."""
         self._channels[channel] -= octets
         self._let_go(octets)
 
@@ -77,15 +78,15 @@ class Owed:
     """Octets received by a client's remote channels at a remote home, and not yet acknowledged to the home.
 
     Attributes:
-        by_channel: octets of each that owes some.
+        by_channel: octets owed per channel; channels without a debt are absent.
     """
 
     def __init__(self) -> None:
         self.by_channel: dict[Debtor, int] = {}
-        self._octets = 0  # of all
+        self._octets = 0  # owed by all channels
 
     def add(self, channel: Debtor, octets: int) -> bool:
-        """So many octets have come; returns whether the home is to be told."""
+        """Add received octets to the debt; return True if the debt is large enough to be acknowledged."""
         self.by_channel[channel] = self.by_channel.get(channel, 0) + octets
         self._octets += octets
         return self._octets >= WINDOW // 8
