@@ -307,7 +307,11 @@ def ends_of_runs(list messages not None):
 def last_redelivered(list messages not None):
     cdef Message message
     cdef long long last = 0
-    for message in messages:
+    cdef Py_ssize_t place
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
         if message.redelivered:
             last = message.seq
     return last
@@ -347,7 +351,10 @@ def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_s
         return None
     first = messages[0]
     seq = begin = first.seq
-    for message in messages:
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
         if (
             message.seq != seq + alike
             or message.persistent != first.persistent

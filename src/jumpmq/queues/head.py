@@ -114,13 +114,19 @@ class Head:
         taken: list[Message] = []
         while left:
             last = self._runs[-1]
-            pop, some = last.pop, min(left, len(last))
-            taken += [pop() for _ in range(some)]
-            left -= some
-            if not last and len(self._runs) > 1:
+            if left < len(last):
+                pop = last.pop
+                taken += [pop() for _ in range(left)]
+                break
+            left -= len(last)
+            taken += reversed(last)
+            if len(self._runs) > 1:
                 self._runs.pop()
+            else:
+                last.clear()
         self.count -= count
-        return taken[::-1]
+        taken.reverse()
+        return taken
 
     def fitting(self, last_seq: int) -> int:
         """Return the number of messages up to ``last_seq`` available at once from the front; 0 only if

@@ -30,7 +30,7 @@ from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import ReturnedMessages
-from jumpmq.queues.runs import body_octets, of_body, persistent
+from jumpmq.queues.runs import body_octets, ends_of_runs, of_body, persistent
 from jumpmq.queues.segment import BatchSegment, segments_of
 from jumpmq.store import Batch
 from jumpmq.store.layout import octets
@@ -568,8 +568,8 @@ class ReadyMessages:
             if count == PAGED_AT_ONCE and (part := _end_of_batch(moved)):
                 head.extend(moved[:part])  # a step of its own: else that batch would be read back twice
                 del moved[:part]
-            if transient := [message for message in moved if message.batch is None]:
-                self._reader.spill(transient)
+            if any(moved[end - 1].batch is None for end in ends_of_runs(moved)):
+                self._reader.spill([message for message in moved if message.batch is None])
             for segment in reversed(segments_of(moved)):
                 self._tail.appendleft(segment)
                 self._tail_count += segment.count
