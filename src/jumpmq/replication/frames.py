@@ -51,6 +51,9 @@ HEAD = struct.Struct("!IBIQ")
 
 LENGTH = struct.Struct("!I")
 
+NUMBERED = struct.Struct("!IBIQQ")
+"""Head of a frame, and the number behind it."""
+
 STRETCH = struct.Struct("!QQQI")
 """Segment, epoch, salt, end."""
 
@@ -250,24 +253,27 @@ STRETCHED = (lambda value: STRETCH.pack(*value), Reader.stretch)
 LINEAGE = (_lineage_octets, Reader.lineage)
 FILES = (_files_octets, Reader.files)
 
+NUMBER = (LONG,)
+"""Structure of most frames. They, and :class:`Data`, are coded in one step, as each commit takes several."""
+
 TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[Reader], Any]], ...]]] = {
     1: (Hello, (SHORT, SHORT, TEXT)),
     2: (Lead, (LONG, LINEAGE)),
-    3: (Matched, (LONG,)),
+    3: (Matched, NUMBER),
     4: (Refused, ()),
     5: (Unfit, (FLAG, TEXT)),
     6: (Segment, (STRETCHED,)),
     7: (Data, (LONG, OCTETS)),
-    8: (Stored, (LONG,)),
-    9: (Complete, (LONG,)),
-    10: (Beat, (LONG,)),
-    11: (Beaten, (LONG,)),
-    12: (Lost, (LONG,)),
+    8: (Stored, NUMBER),
+    9: (Complete, NUMBER),
+    10: (Beat, NUMBER),
+    11: (Beaten, NUMBER),
+    12: (Lost, NUMBER),
     13: (Resign, ()),
     14: (Ask, ()),
     15: (Answer, (LINEAGE,)),
-    16: (Fetch, (LONG,)),
-    17: (Fetched, (LONG,)),
+    16: (Fetch, NUMBER),
+    17: (Fetched, NUMBER),
     18: (Want, (TEXT, LONG)),
     19: (Manifest, (LONG, LINEAGE, FILES, WORD, WORD)),
     20: (Piece, (TEXT, LONG, WORD, OCTETS)),
@@ -280,7 +286,13 @@ KINDS = {value: kind for kind, (value, _) in TABLE.items()}
 def encode(home: int, frame: Frame) -> bytes:
     """The octets of a frame."""
     kind = KINDS[type(frame)]
-    parts = [write(value) for (write, _), value in zip(TABLE[kind][1], frame[1:], strict=True)]
+    structure = TABLE[kind][1]
+    if structure is NUMBER:
+        return NUMBERED.pack(NUMBERED.size - LENGTH.size, kind, home, *frame)
+    if isinstance(frame, Data):
+        length = NUMBERED.size - LENGTH.size + len(frame.octets)
+        return NUMBERED.pack(length, kind, home, frame.epoch, frame.position) + frame.octets
+    parts = [write(value) for (write, _), value in zip(structure, frame[1:], strict=True)]
     payload = b"".join(parts)
     return HEAD.pack(HEAD.size - LENGTH.size + len(payload), kind, home, frame.epoch) + payload
 
@@ -299,6 +311,11 @@ def decode(octets: bytes) -> tuple[int, Frame]:
     if kind not in TABLE:
         raise FrameError(f"frames have no kind {kind}")
     value, structure = TABLE[kind]
+    if structure is NUMBER and len(octets) == NUMBERED.size:
+        return home, value(*NUMBERED.unpack(octets)[3:])
+    if value is Data and len(octets) >= NUMBERED.size:
+        _, _, _, epoch, number = NUMBERED.unpack_from(octets)
+        return home, Data(epoch, number, octets[NUMBERED.size :])
     reader = Reader(octets[HEAD.size :])
     frame = value(epoch, *(read(reader) for _, read in structure))
     if reader.rest():
