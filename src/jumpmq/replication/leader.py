@@ -43,6 +43,7 @@ class Leader:
         self.settled = settled
         self.serving = False
         self.handing = False
+        self._waits: tuple[object, frozenset[Replica]] = None, frozenset()  # what they follow from, and :meth:`waits`
 
     def begin(self) -> list[Action]:
         """The first act in an epoch.
@@ -56,8 +57,11 @@ class Leader:
 
     def waits(self) -> frozenset[Replica]:
         """Replicas besides the leader, required to store a commit before completion (R1)."""
-        possible = frozenset().union(self.known.set, self.joining, *(value.set for value in self.open))
-        return possible - {self.copy.me}
+        state = self.known, self.joining, self.open
+        if self._waits[0] != state:  # each commit asks several times, and these rarely change
+            possible = frozenset().union(self.known.set, self.joining, *(value.set for value in self.open))
+            self._waits = state, possible - {self.copy.me}
+        return self._waits[1]
 
     def may_complete(self) -> bool:
         """True if commits can become complete: the set is known and has `min` replicas."""
@@ -138,6 +142,8 @@ class Leader:
 
     def grow(self) -> list[Action]:
         """Add joining replicas with all complete commits to the set, one swap at a time."""
+        if not self.joining:
+            return []
         enough = max(self.copy.complete, self.start)
         ready = [one for one in self.joining if one in self.following and self.stored[one] >= enough]
         if not ready or self.open or not self.settled:

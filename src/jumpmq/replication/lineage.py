@@ -75,7 +75,7 @@ def grown_to(lineage: Sequence[Stretch], position: int) -> Lineage:
     """The lineage of a log whose last segment was written up to a position."""
     last = lineage[-1]
     assert segment_at(position) == last.segment and position >= end_of(lineage), "a log grows in its last segment"
-    return (*lineage[:-1], last._replace(end=offset_at(position)))
+    return (*lineage[:-1], Stretch(last.segment, last.epoch, last.salt, offset_at(position)))
 
 
 def from_segment(lineage: Sequence[Stretch], segment: int) -> Lineage:
