@@ -54,36 +54,45 @@ class CommitChecks:
         at = position_at(self._stretch.segment, self._end + len(self._pieces))
         if position != at:
             raise DamagedCommit(f"octets for position {position} came where {at} was expected")
-        self._pieces += octets
-        if len(self._pieces) < self._needed:
-            return
-        length, problem = self._whole()
-        if length:
+        if not self._pieces:
+            length, problem = self._whole(octets)
+            if length == len(octets):  # most pieces are a commit
+                whole = octets
+            else:
+                whole, self._pieces = octets[:length], bytearray(octets[length:])
+        else:
+            self._pieces += octets
+            if len(self._pieces) < self._needed:
+                return
+            length, problem = self._whole(self._pieces)
             whole = bytes(memoryview(self._pieces)[:length])
             del self._pieces[:length]
+        if length:
             begin, self._end = self._end, self._end + length
             yield position_at(self._stretch.segment, begin), whole
         if problem:
             raise DamagedCommit(problem)
 
-    def _whole(self) -> tuple[int, str]:
+    def _whole(self, pieces: bytes | bytearray) -> tuple[int, str]:
         """Return the number of octets in whole commits at the start of the pieces, and the damage behind them."""
         at = 0
-        while True:
-            try:
-                length = self._opening() if self._end + at == 0 else self._commit(at)
-            except DamagedCommit as damage:
-                return at, str(damage)
-            if not length:
-                return at, ""
-            at += length
+        with memoryview(pieces) as octets:
+            while at < len(octets):
+                try:
+                    length = self._opening(octets) if self._end + at == 0 else self._commit(octets, at)
+                except DamagedCommit as damage:
+                    return at, str(damage)
+                if not length:
+                    break
+                at += length
+        return at, ""
 
-    def _opening(self) -> int:
+    def _opening(self, octets: memoryview) -> int:
         """Return the size of the segment's opening in octets; 0 until complete."""
-        if len(self._pieces) < OPENING_SIZE:
+        if len(octets) < OPENING_SIZE:
             self._needed = OPENING_SIZE
             return 0
-        opening = Opening.decode(bytes(self._pieces[:OPENING_SIZE]))
+        opening = Opening.decode(bytes(octets[:OPENING_SIZE]))
         segment, epoch, salt = self._stretch.identity
         if opening is None or (opening.segment, opening.epoch, opening.salt) != (segment, epoch, salt):
             raise DamagedCommit(f"the opening of segment {segment} is damaged, or that of another segment")
@@ -93,35 +102,34 @@ class CommitChecks:
         self.next_number = opening.first_commit
         return OPENING_SIZE
 
-    def _commit(self, at: int) -> int:
-        """Return the size in octets of the commit at an offset of the pieces; 0 until complete."""
-        with memoryview(self._pieces) as pieces:
-            if len(pieces) - at < FRAME.size:
-                self._needed = FRAME.size
-                return 0
-            magic, crc, number, length, count = FRAME.unpack_from(pieces, at)
-            if magic != MAGIC or length > MAX_LENGTH or count * BLOCK.size > length:
-                raise self._damage(at, "no commit begins there")
-            if self.next_number not in (None, number):
-                raise self._damage(at, f"commit {number} is there instead of {self.next_number}")
-            whole = int(FRAME.size + length)
-            if len(pieces) - at < whole:
-                self._needed = whole
-                return 0
-            self._verify(pieces[at : at + whole], at, crc, count)
-            self.next_number = number + 1
-            self._needed = 0
-            return whole
+    def _commit(self, octets: memoryview, at: int) -> int:
+        """Return the size in octets of the commit at an offset; 0 until complete."""
+        if len(octets) - at < FRAME.size:
+            self._needed = FRAME.size
+            return 0
+        magic, crc, number, length, count = FRAME.unpack_from(octets, at)
+        if magic != MAGIC or length > MAX_LENGTH or count * BLOCK.size > length:
+            raise self._damage(at, "no commit begins there")
+        if self.next_number not in (None, number):
+            raise self._damage(at, f"commit {number} is there instead of {self.next_number}")
+        whole = int(FRAME.size + length)
+        if len(octets) - at < whole:
+            self._needed = whole
+            return 0
+        self._verify(octets[at : at + whole], at, crc, count)
+        self.next_number = number + 1
+        self._needed = 0
+        return whole
 
     def _verify(self, commit: memoryview, at: int, crc: int, count: int) -> None:
         salt = self._stretch.salt
         heads, offset = zlib.crc32(commit[8 : FRAME.size], salt), FRAME.size
         for _ in range(count):
-            octets = bytes(commit[offset : offset + BLOCK.size])
-            if len(octets) < BLOCK.size:
+            head = commit[offset : offset + BLOCK.size]
+            if len(head) < BLOCK.size:
                 raise self._damage(at, "a block's head is missing")
-            heads = zlib.crc32(octets, heads)
-            end = offset + head_at(octets).extent
+            heads = zlib.crc32(head, heads)
+            end = offset + head_at(head).extent
             if end > len(commit) or not block_is_whole(commit[offset:end], salt):
                 raise self._damage(at, "a block is not as written")
             offset = end

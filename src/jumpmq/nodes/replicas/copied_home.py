@@ -315,21 +315,21 @@ class CopiedHome:
         self._act(self.roles.on_disconnected(peer))
 
     def on_frame(self, peer: Replica, frame: Frame) -> None:
-        match frame:
+        match frame:  # those of each commit first
+            case Stored():
+                self._shipping.stored(peer, frame.position)
+                self._act(self.roles.on_frame(peer, frame))
+            case Segment() | Data() if peer != self.roles.source:
+                log.info("home %d: %s ships, and its log is not followed", self.number, peer)
+            case Data():
+                self._on_data(peer, frame)
+            case Segment():
+                self._incoming.begin(peer, frame.stretch, self.roles.copy.end)
+                self._act(self.roles.on_frame(peer, frame))
             case Beat():
                 self._act(self._pace.on_beat(peer, frame, now()))
             case Beaten():
                 self._pace.on_beaten(peer, frame, now())
-            case Segment() | Data() if peer != self.roles.source:
-                log.info("home %d: %s ships, and its log is not followed", self.number, peer)
-            case Segment():
-                self._incoming.begin(peer, frame.stretch, self.roles.copy.end)
-                self._act(self.roles.on_frame(peer, frame))
-            case Data():
-                self._on_data(peer, frame)
-            case Stored():
-                self._shipping.stored(peer, frame.position)
-                self._act(self.roles.on_frame(peer, frame))
             case Unfit():
                 if not frame.needs_files:
                     self.alarm(frame.reason)
@@ -397,6 +397,8 @@ class CopiedHome:
     def _on_disk(self, answers: list[Answer]) -> None:
         for task, answer in answers:
             match task, answer:
+                case Sync(), int():
+                    self._act(self.roles.on_synced(answer))
                 case Note(), OSError():
                     self._on_note_failure(task, answer)
                 case Note(), _:
@@ -405,8 +407,6 @@ class CopiedHome:
                 case Cut(), int():
                     self._incoming.next_is(self._directory.end, self._directory.next_number)
                     self._act(self.roles.on_cut(answer))
-                case Sync(), int():
-                    self._act(self.roles.on_synced(answer))
                 case Begin(), Stretch():
                     self._directory.release()
                     self._act(self.roles.on_begun(answer))

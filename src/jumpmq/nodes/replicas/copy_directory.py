@@ -292,7 +292,7 @@ class CopyDirectory:
         end = last.end + sum(map(len, octets))
         if segment != last.segment or end > self._zeroed:
             return None
-        self.lineage = (*self.lineage[:-1], last._replace(end=end))
+        self.lineage = grown_to(self.lineage, position_at(segment, end))
         return file, last.end, [*octets]
 
     def _write(self, file: int, offset: int, octets: bytes) -> None:
