@@ -16,8 +16,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from jumpmq.broker.commit.commits import Commits
-from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
@@ -38,6 +36,7 @@ from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.timing import TIMING
+from jumpmq.nodes.transport.link import SentTurns
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.queues.clock import boot_time
@@ -52,9 +51,6 @@ PORTS = 100
 
 DIRECTORY = "copies"
 """Directory of the data directory with the copies of other nodes' homes."""
-
-BACKLOG = 1 << 20
-"""Write backlog of the links' turns, in octets; these links have no publishers."""
 
 LOOK_INTERVAL = 0.5
 """Interval between checks of the wishes for homes led here, in seconds."""
@@ -177,9 +173,8 @@ class NodeCopies:
         if port > LAST_PORT:
             raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for copies: {port} is none")
         directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
-        turns = Turns(Commits(), BACKLOG)
         ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
-        self._links = Links(ways, self.me.home, self._boot, turns)
+        self._links = Links(ways, self.me.home, self._boot, SentTurns())
         self._sessions = ReplicaSessions(self._links)
         await listen(self._links)
         self._announced = announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)

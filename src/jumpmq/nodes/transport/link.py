@@ -12,9 +12,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import cast
+from contextlib import AbstractContextManager
+from typing import Protocol, Self, cast
 
-from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.transport.handshake import CALL, Handshake, HandshakeRefused, Peer
 from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
@@ -78,11 +78,44 @@ Handler = Callable[["Link", memoryview], None]
 """Handler of a record's payload, invalid after the return."""
 
 
+class LinkTurns(Protocol):
+    """Turns of a process, as links need them: those of a broker (``broker/commit/turns.py``), or :class:`SentTurns`."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Return a turn as a context. The records of a turn are written at its end."""
+
+    def write_soon(self, connection: "Link", /) -> None:
+        """Call the link's ``write`` at the end of the turn."""
+
+
+class SentTurns:
+    """Turns of links without a store: the end of a turn writes the links' records, and does nothing else."""
+
+    def __init__(self) -> None:
+        self._depth = 0  # turns within turns
+        self._writing: set[Link] = set()  # links with unwritten records
+
+    def turn(self) -> Self:
+        return self
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            while self._writing:
+                self._writing.pop().write()
+
+    def write_soon(self, connection: "Link") -> None:
+        self._writing.add(connection)
+
+
 class Link(asyncio.BufferedProtocol):
     """One end of a link.
 
     Args:
-        turns: the broker's turns. All records of one read are processed in one turn.
+        turns: all records of one read are processed in one turn.
         handshake: makes this end's handshake, once the connection is open.
         connects: True at the end that opened the connection.
         handlers: functions for records, by kind.
@@ -103,7 +136,7 @@ class Link(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        turns: Turns,
+        turns: LinkTurns,
         handshake: Callable[[asyncio.Transport], Handshake],
         connects: bool,
         handlers: dict[int, Handler],

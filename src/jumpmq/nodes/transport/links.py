@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, LINK, Handshake
-from jumpmq.nodes.transport.link import Handler, Link
+from jumpmq.nodes.transport.link import Handler, Link, LinkTurns
 from jumpmq.nodes.transport.records import LOG
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class Links:
         on_call: makes the protocol of an incoming call; None refuses calls.
     """
 
-    def __init__(self, ways: Ways, home: int, boot: str, turns: Turns) -> None:
+    def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns) -> None:
         self.handlers: dict[int, Handler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
@@ -88,7 +87,7 @@ class Links:
         self._ways = ways  # the sockets under them
         self.home = home  # number of the local home
         self._boot = boot  # boot id of this run
-        self._turns = turns  # those of the broker
+        self._turns = turns  # in which links act
         self._links: dict[int, Link] = {}  # established links, by home
         self._connecting: dict[int, asyncio.Task[None]] = {}  # tasks that keep the links to lower numbers connected
         self._is_stopped = False
