@@ -83,6 +83,19 @@ def test_zeros_follow_where_they_are_wanted(pipe_and_worker: tuple[int, WritingT
     assert octets[length:] == bytes(5000) + b"x" * ((2 << 20) - length - 5000)
 
 
+def test_octets_are_appended_as_they_are(pipe_and_worker: tuple[int, WritingThread], tmp_path: Path) -> None:
+    readable, made = pipe_and_worker
+    (tmp_path / "file").write_bytes(b"x" * 9)
+    with (tmp_path / "file").open("r+b") as file, (tmp_path / "file").open("rb") as unwritable:
+        for descriptor, expected in ((file.fileno(), (0, True)), (unwritable.fileno(), (errno.EBADF, False))):
+            made.append(descriptor, 2, [b"abc", b"de"])
+            assert select.select([readable], [], [], 10)[0]
+            os.read(readable, 1)
+            taken = made.take()
+            assert taken is not None and taken[:2] == expected
+    assert (tmp_path / "file").read_bytes() == b"xxabcdexx"
+
+
 @pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
 def test_room_for_large_commits_goes_back_to_the_system(tmp_path: Path) -> None:
     """Four megabytes, in which they are gathered."""

@@ -16,7 +16,7 @@ from jumpmq.store.records import Commit
 
 
 class StreamWrite(NamedTuple):
-    """Octets of a stream's file. No sync is needed: the log has the octets.
+    """Octets of a stream's file. No sync is needed: the log has the octets. Also those of :meth:`Worker.append`.
 
     Attributes:
         file, offset: where.
@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, wake: int, files: Files, tell: int = -1) -> None:
         self._wake, self._tell = wake, tell
         self._files = files
-        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Write | StreamWrite | None] = SimpleQueue()
         self._finished: deque[tuple[int, bool, float]] = deque()
         self._working = False
         self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
@@ -76,6 +76,11 @@ class Worker:
         """Write a commit in the thread. The last commit must have been finished."""
         self._working = True
         self._jobs.put(write)
+
+    def append(self, file: int, offset: int, buffers: list[bytes]) -> None:
+        """Write and sync octets as they are, in the thread. The last write must have been finished."""
+        self._working = True
+        self._jobs.put(StreamWrite(file, offset, buffers, None))
 
     @property
     def is_working(self) -> bool:
@@ -87,7 +92,7 @@ class Worker:
         uncertain, and the duration in seconds. None without a finished commit."""
         return self._finished.popleft() if self._finished else None
 
-    def perform(self, write: Write) -> tuple[int, bool, float]:
+    def perform(self, write: Write | StreamWrite) -> tuple[int, bool, float]:
         """Write a commit in the caller's thread, with the worker idle; return the result as :meth:`take`."""
         began = time.perf_counter()
         number, unsafe = self._commit(write)
@@ -105,9 +110,14 @@ class Worker:
             del job
             os.write(self._wake, b"\0")
 
-    def _commit(self, write: Write) -> tuple[int, bool]:
+    def _commit(self, write: Write | StreamWrite) -> tuple[int, bool]:
         unsafe = False
         try:
+            if isinstance(write, StreamWrite):
+                self._files.write(write.file, write.offset, write.buffers)
+                unsafe = True
+                self._files.sync(write.file)
+                return 0, True
             for one in write.appends:
                 if one.allocate is not None:
                     self._files.allocate(one.file, *one.allocate)

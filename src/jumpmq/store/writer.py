@@ -56,6 +56,7 @@ class WritingThread(Protocol):
     """See :class:`jumpmq.store.worker.Worker`."""
 
     def submit(self, write: Write) -> None: ...
+    def append(self, file: int, offset: int, buffers: list[bytes]) -> None: ...
     @property
     def is_working(self) -> bool: ...
     def take(self) -> tuple[int, bool, float] | None: ...
@@ -100,6 +101,9 @@ class Writer:
             octets = b"".join(write.commit.seal(write.salt))
             self._is_shipped = self._ship(write.position - len(octets), octets)
             if self._is_shipped:
+                if not write.zeros:
+                    self._worker.append(write.file, write.offset, [octets])
+                    return
                 write = write._replace(position=0)
         self._worker.submit(write)
 
