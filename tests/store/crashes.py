@@ -38,6 +38,8 @@ class Call:
 class Recorder(Files):
     """Files that are really written but never synced, and a record of all calls in order."""
 
+    allocated_ahead = 8 << 10
+
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._paths: dict[int, str] = {}

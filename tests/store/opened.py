@@ -20,6 +20,9 @@ from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.staging import COMMIT_BYTES
 from jumpmq.store.writer import Ship
 
+RETRY_INTERVAL = 0.01
+"""Seconds between attempts of a failing commit in tests."""
+
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 
 
@@ -98,6 +101,7 @@ class Opened:
             segment_bytes=self.segment_bytes,
             commit_bytes=self.commit_bytes,
             completion=self._completion(),
+            retry_interval=RETRY_INTERVAL,
             epoch=self.epoch,
             tell=self._told,
             ship=self._ship,

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.store.opened import RETRY_INTERVAL
+
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import Completion
@@ -48,6 +50,7 @@ class Opened:
             files=files,
             segment_bytes=segment_bytes,
             completion=completion,
+            retry_interval=RETRY_INTERVAL,
         )
         self.files = StreamFiles(
             directory / "streams",

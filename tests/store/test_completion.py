@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.store.disks import Disk
 from tests.store.lagging import Held, Lagging
 from tests.store.opened import Opened, left, make_messages, seqs
@@ -87,9 +86,9 @@ def test_so_much_is_stored_and_no_more(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_a_stop_before_that_is_not_clean_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "PATIENCE", 0.05)
+def test_a_stop_before_that_is_not_clean_and_loses_nothing(tmp_path: Path) -> None:
     held = Held()
+    held.patience = 0.05
     opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: held)
     opened.store.append(1, make_messages(1, 5))
     opened.commit()
@@ -186,10 +185,10 @@ def test_commits_are_complete_by_position(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_so_many_octets_are_stored_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "MOST_BYTES", 10_000)
+def test_so_many_octets_are_stored_and_no_more(tmp_path: Path) -> None:
     stored: list[int] = []
     copies = ByPosition(stored.append)
+    copies.most_bytes = 10_000
     opened = Opened(tmp_path / "broker", completion=lambda: copies)
     for number in range(1, 7):
         opened.store.append(1, make_messages(number, number, body=lambda seq: bytes(3000)))
@@ -293,10 +292,7 @@ def test_a_commit_begun_while_an_earlier_one_is_told_is_noted_after_it(tmp_path:
     opened.close()
 
 
-def test_an_earlier_commit_that_is_complete_does_not_part_what_came_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
+def test_an_earlier_commit_that_is_complete_does_not_part_what_came_back(tmp_path: Path) -> None:
     held, disk = Held(), Disk()
     opened = Opened(tmp_path / "broker", disk, completion=lambda: held)
     opened.store._linger_bytes = opened.store._commit_bytes = 1000

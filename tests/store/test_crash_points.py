@@ -22,7 +22,7 @@ from tests.store.lagging import Lagging
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import pipeline, upkeep
+from jumpmq.store import upkeep
 from jumpmq.store.completion import Completion
 from jumpmq.store.files import Files
 from jumpmq.store.lineage import Stretch, read_lineage
@@ -258,9 +258,7 @@ def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:
     """All that was staged by the next attempt is one commit then."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "RETRY_INTERVAL", 0.001)
-        crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
+    crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
 
 
 def crash_everywhere(

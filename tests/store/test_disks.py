@@ -13,7 +13,6 @@ from tests.store.disks import Disk
 from tests.store.opened import Opened, left, make_messages
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import pipeline
 
 MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
 
@@ -21,12 +20,6 @@ MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has failed is tried again soon."""
-    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
 
 
 @pytest.fixture

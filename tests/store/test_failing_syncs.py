@@ -15,7 +15,7 @@ from tests.store.stream_opened import Opened as OpenedStreams
 from tests.store.stream_opened import bodies, message
 
 from jumpmq.replication.lineage import offset_at
-from jumpmq.store import StoreError, pipeline
+from jumpmq.store import StoreError
 from jumpmq.store.errors import Unsynced
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name
@@ -70,10 +70,7 @@ def test_what_copies_may_have_is_not_written_otherwise(tmp_path: Path, told: tup
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_what_was_not_told_is_tried_again(
-    tmp_path: Path, told: tuple[int, int], error: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.01)
+def test_what_was_not_told_is_tried_again(tmp_path: Path, told: tuple[int, int], error: int) -> None:
     disk = Disk()
     opened = Opened(tmp_path / "data", disk, tell=told[1])
     disk.write_error = error

@@ -19,7 +19,7 @@ from tests.store.test_crash_points import STEPS, UNHURRIED, Workload, difference
 from tests.store.test_stream_crash_points import STEPS as STREAM_STEPS
 from tests.store.test_stream_crash_points import Workload as StreamWorkload
 
-from jumpmq.store import opening, stream_end
+from jumpmq.store import opening
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.indexing import index_sealed
@@ -169,8 +169,7 @@ def test_messages_that_follow_in_the_next_segment_belong_to_the_batch_that_was_s
 @given(steps=STREAM_STEPS, seed=st.integers(0, 1 << 30))
 def test_streams_of_a_copy_are_those_of_the_leader(steps: list[tuple[int, int, int, str]], seed: int) -> None:
     chance = Random(seed)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_end, "ALLOCATED_AHEAD", 8 << 10)
+    with tempfile.TemporaryDirectory() as name:
         home, copy = Path(name) / "home", Path(name) / "copy"
         workload = StreamWorkload(home, Recorder())
         store = workload.opened.store
@@ -198,8 +197,7 @@ def test_streams_of_a_copy_are_those_of_the_leader(steps: list[tuple[int, int, i
 @given(steps=STREAM_STEPS, seed=st.integers(0, 1 << 30))
 def test_a_power_cut_during_a_run_costs_nothing(steps: list[tuple[int, int, int, str]], seed: int) -> None:
     chance = Random(seed)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_end, "ALLOCATED_AHEAD", 8 << 10)
+    with tempfile.TemporaryDirectory() as name:
         home, copy, recorder = Path(name) / "home", Path(name) / "copy", Recorder()
         workload = StreamWorkload(home, Recorder())
         workload.opened.store.keep_from(1)

@@ -10,7 +10,6 @@ from tests.store.disks import Disk
 from tests.store.opened import Opened, make_messages
 from tests.store.test_golden import old_store
 
-from jumpmq.store import pipeline
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lineage import Stretch, read_lineage
@@ -133,8 +132,7 @@ def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
     assert read_lineage(tmp_path / "flipped", base | end) == (whole[:place] + whole[place + 1 :], [base])
 
 
-def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.01)
+def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path) -> None:
     disk = Disk()
     opened = Opened(tmp_path / "data", disk)
     opened.store.append(1, make_messages(1, 1))

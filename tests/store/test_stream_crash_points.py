@@ -20,7 +20,7 @@ from tests.store.crashes import Failing, Recorder, SimulatedDisk
 from tests.store.opened import make_messages
 from tests.store.stream_opened import Opened, bodies, message
 
-from jumpmq.store import StoreError, pipeline, stream_end
+from jumpmq.store import StoreError
 from jumpmq.store.errors import Unsynced
 
 POINTS = 40
@@ -110,15 +110,12 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[tuple[int, int, int, s
 @settings(UNHURRIED, max_examples=examples(12))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[tuple[int, int, int, str]], seed: int, rate: float) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "RETRY_INTERVAL", 0.001)
-        crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO))
+    crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO))
 
 
 def crash_everywhere(steps: list[tuple[int, int, int, str]], chance: Random, recorder: Recorder) -> None:
     """Record a workload, and look at what crashes during it leave."""
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_end, "ALLOCATED_AHEAD", 8 << 10)
+    with tempfile.TemporaryDirectory() as name:
         rate, directory = getattr(recorder, "rate", 0.0), Path(name) / "broker"
         recorder.rate = 0.0  # type: ignore[attr-defined]
         workload = Workload(directory, recorder)

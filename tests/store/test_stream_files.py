@@ -11,18 +11,11 @@ import pytest
 from tests.store.stream_opened import START, Opened, bodies, message, segment_files
 from tests.waiting import until
 
-from jumpmq.store import pipeline
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has failed is tried again soon."""
-    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
 
 
 @pytest.fixture

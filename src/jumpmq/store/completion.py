@@ -20,18 +20,23 @@ Complete = NewType("Complete", int)
 CompleteReceipt = NewType("CompleteReceipt", int)
 """Receipt of complete changes; the changes of all lower receipts are complete too."""
 
-MOST_COMMITS, MOST_BYTES = 64, 64 << 20
-"""Maximum number, and octets, of commits stored but not complete; at the maximum, the next commit waits."""
+MOST_COMMITS = 64
+"""Maximum number of commits stored but not complete; at the maximum, the next commit waits."""
 
 
 class Completion:
     """Completion of a store without copies: stored commits are complete.
 
     Attributes:
+        most_bytes: maximum octets of commits stored but not complete; at the maximum, the next commit waits.
+        patience: maximum seconds for a closing store to wait until stored commits are complete.
         wake: has the store look again at what is complete; it is given by the store, and any thread may call it.
         look: has the store look at once, by :meth:`Store.complete`, and tells whether it did: not while another thread
             closes the store. It is given by the owner of the store, whose thread alone may call it.
     """
+
+    most_bytes = 64 << 20
+    patience = 5.0
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = _asleep

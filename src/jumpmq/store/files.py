@@ -13,7 +13,13 @@ _FALLOCATE = getattr(os, "posix_fallocate", None)
 
 
 class Files:
-    """The operating system's files. Every method raises OSError."""
+    """The operating system's files. Every method raises OSError.
+
+    Attributes:
+        allocated_ahead: octets by which a stream's file grows: fewer size changes make syncs faster.
+    """
+
+    allocated_ahead = 16 << 20
 
     def create(self, path: Path) -> int:
         """Create an empty file readable only by this user; an existing file is emptied. Return the descriptor."""

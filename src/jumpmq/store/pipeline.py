@@ -28,19 +28,13 @@ from typing import Any, NoReturn, TypeVar
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, preparing
-from jumpmq.store.completion import MOST_BYTES, MOST_COMMITS, Complete, CompleteReceipt, Completion, receipt_of
+from jumpmq.store.completion import MOST_COMMITS, Complete, CompleteReceipt, Completion, receipt_of
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_MESSAGES, Staging
 from jumpmq.store.upkeep import SPARSE, LogUpkeep
 from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
-
-PATIENCE = 5.0
-"""Maximum seconds for a closing store to wait until stored commits are complete."""
-
-RETRY_INTERVAL = 1.0
-"""Seconds between attempts of a failing commit."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +72,7 @@ class Pipeline:
         reserve: what is given up on a full disk.
         segments: the thread that makes segments.
         completion: tells which commits are complete.
+        retry_interval: seconds between attempts of a failing commit.
         on_commit: called with the receipt of a commit that is complete.
         on_error: called each time a commit fails.
     """
@@ -92,6 +87,7 @@ class Pipeline:
         reserve: Reserve,
         segments: Background,
         completion: Completion,
+        retry_interval: float,
         on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -101,6 +97,7 @@ class Pipeline:
         self._log = log
         self._number = number  # of the last commit that is on disk
         self._completion = completion
+        self._retry_interval = retry_interval
         completion.begin(number)
         self._stored: deque[Prepared] = deque()  # commits that are on disk, and not complete
         self._stored_bytes = 0  # octets of those
@@ -128,7 +125,7 @@ class Pipeline:
     @property
     def _may_store(self) -> bool:
         """True if the stored but incomplete commits leave room for more."""
-        return len(self._stored) < MOST_COMMITS and self._stored_bytes < MOST_BYTES
+        return len(self._stored) < MOST_COMMITS and self._stored_bytes < self._completion.most_bytes
 
     @property
     def is_incomplete(self) -> bool:
@@ -349,7 +346,7 @@ class Pipeline:
     def _keep_up(self) -> None:
         """Continue in a new segment when the current segment is full, and write the index when due."""
         if self._is_full and self.error is None and time.monotonic() >= self._make_room_at:
-            self._make_room_at = time.monotonic() + RETRY_INTERVAL
+            self._make_room_at = time.monotonic() + self._retry_interval
             self._is_full = not self._reserve.make()
         segment, upkeep, staging = self._log.current, self._upkeep, self._staging
         crowded = self._is_full and segment is not None and not segment.batches and segment.blocks > 0
@@ -368,7 +365,7 @@ class Pipeline:
         now = time.monotonic()
         if now < self._make_room_at or self.state is not IDLE or self._is_full:
             return
-        self._make_room_at = now + RETRY_INTERVAL
+        self._make_room_at = now + self._retry_interval
         segment = self._log.current
         if segment is not None and segment.blocks > 0 and segment.live < SPARSE * segment.end:
             self._roll()
@@ -434,8 +431,8 @@ class Pipeline:
         raise self.error
 
     def _wait_to_retry(self) -> None:
-        self._retry_at = time.monotonic() + RETRY_INTERVAL
-        self._writer.wake_after(RETRY_INTERVAL)
+        self._retry_at = time.monotonic() + self._retry_interval
+        self._writer.wake_after(self._retry_interval)
 
     def _retry(self) -> None:
         """Try again; on a full disk what makes room goes first, once: clients may go on to settle messages."""
@@ -492,7 +489,7 @@ class Pipeline:
 
     def _wait_for_completion(self) -> bool:
         """Wait a while for all stored commits to be complete; return True on success."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._completion.patience
         while self._stored and (left := until - time.monotonic()) > 0:
             select.select([self._writer.fileno()], [], [], left)
             self._writer.results()

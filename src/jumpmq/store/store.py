@@ -82,6 +82,7 @@ class Store(Staging):
         tell: int,
         ship: Ship | None,
         completion: Completion,
+        retry_interval: float,
         on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -143,6 +144,7 @@ class Store(Staging):
             self._reserve,
             self._segments,
             completion,
+            retry_interval,
             on_commit,
             on_error,
         )
@@ -163,6 +165,7 @@ class Store(Staging):
         tell: int = -1,
         ship: Ship | None = None,
         completion: Completion | None = None,
+        retry_interval: float = 1.0,
     ) -> Store:
         """Open the store in ``directory``; missing parts are created.
 
@@ -170,7 +173,7 @@ class Store(Staging):
             directory: the broker's data directory.
             on_commit: called by :meth:`completed` with the receipt of a commit that is complete; it covers all lower
                 ones too.
-            on_error: called each time a commit fails. Nothing is lost: the store tries again every second, and the next
+            on_error: called each time a commit fails. Nothing is lost: the store tries again, and the next
                 ``on_commit`` says that the trouble is over.
             files: the file calls to use.
             segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
@@ -185,6 +188,7 @@ class Store(Staging):
             ship: gets small commits before they are written, where the file has room for them. A write that fails then
                 counts as a sync that fails.
             completion: tells which commits are complete; unless given, those on disk are.
+            retry_interval: seconds between attempts of a failing commit.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -205,7 +209,7 @@ class Store(Staging):
                 segment_bytes = segment_bytes_on(directory)
             sizes = segment_bytes, commit_bytes, linger_bytes, epoch, tell, ship
             completion = completion or Completion()
-            return cls(directory, lock, found, noted, files, *sizes, completion, on_commit, on_error)
+            return cls(directory, lock, found, noted, files, *sizes, completion, retry_interval, on_commit, on_error)
         except BaseException:
             lock.release()
             raise

@@ -20,9 +20,6 @@ from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, StreamSegment, encode
 from jumpmq.store.worker import StreamWrite
 
-ALLOCATED_AHEAD = 16 << 20
-"""Octets by which a file grows: fewer size changes make syncs faster."""
-
 
 class Laid(NamedTuple):
     """The writes for appending messages to a stream.
@@ -184,7 +181,7 @@ class StreamEnd:
             return
         state, allocate = self._state, None
         if state.position > state.allocated:
-            allocate = state.allocated, max(ALLOCATED_AHEAD, state.position - state.allocated)
+            allocate = state.allocated, max(self._files.allocated_ahead, state.position - state.allocated)
             self._state = state._replace(allocated=sum(allocate))
         assert state.path is not None
         self.must_sync(state.path)
