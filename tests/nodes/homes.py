@@ -13,6 +13,7 @@ from tests.nodes.fixed_directory import FixedDirectory
 
 from jumpmq.broker import Broker, Config
 from jumpmq.nodes.entering import enter
+from jumpmq.nodes.timing import TIMING, Timing
 
 __all__ = [
     "NODES",
@@ -32,7 +33,7 @@ NODES = "one@host", "two@host", "three@host"
 
 @asynccontextmanager
 async def homes(
-    count: int, directory: Path | None = None, *, durable: bool = True, **settings: Any
+    count: int, directory: Path | None = None, *, durable: bool = True, timing: Timing = TIMING, **settings: Any
 ) -> AsyncIterator[list[Broker]]:
     """So many homes that have joined each other; the first is ``[0]``. All homes are stopped at the end, those that the
     test has started again as well."""
@@ -41,22 +42,24 @@ async def homes(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         async with stopping():
             yield [
-                await started(config_of(home, count, directory, durable=durable, **settings))
+                await started(config_of(home, count, directory, durable=durable, **settings), timing=timing)
                 for home in range(1, count + 1)
             ]
 
 
 @asynccontextmanager
-async def nodes(count: int, directory: Path, **settings: Any) -> AsyncIterator[list[Broker]]:
+async def nodes(
+    count: int, directory: Path, *, timing: Timing = TIMING, **settings: Any
+) -> AsyncIterator[list[Broker]]:
     """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
     others = FixedDirectory("cluster", "s" * 64)
     async with stopping():
         yield [
-            await started(config_of(home, count, directory, node=NODES[home - 1], **settings), others)
+            await started(config_of(home, count, directory, node=NODES[home - 1], **settings), others, timing)
             for home in range(1, count + 1)
         ]
 
 
-async def started(config: Config, directory: FixedDirectory | None = None) -> Broker:
+async def started(config: Config, directory: FixedDirectory | None = None, timing: Timing = TIMING) -> Broker:
     """A home that serves."""
-    return await brokers.started(config, functools.partial(enter, directory=directory))
+    return await brokers.started(config, functools.partial(enter, directory=directory, timing=timing))

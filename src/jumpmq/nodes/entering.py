@@ -29,7 +29,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
     Args:
         directory: addresses of homes on other machines, without a cluster; None if all homes are on this machine.
         leads: epoch in which the home's replica leads; 0 in a home without copies.
-        timing: of a node of a cluster.
+        timing: intervals and bounds of the process.
 
     Raises:
         BrokerError: the process cannot be one of them.
@@ -43,8 +43,8 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
         return Alone(opened)
     else:
         require_no_cluster(found)
-    ways = _ways_of(config, directory)
-    parts = Parts(config, opened, ways, hands_over=directory is None or member is not None)
+    ways = _ways_of(config, directory, timing)
+    parts = Parts(config, opened, ways, timing, hands_over=directory is None or member is not None)
     identity = kept_identity(found)
     try:
         if member is not None:
@@ -57,7 +57,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
         raise
 
 
-def _ways_of(config: Config, directory: Directory | None) -> Ways:
+def _ways_of(config: Config, directory: Directory | None, timing: Timing) -> Ways:
     """Return the sockets for the home's links.
 
     Raises:
@@ -69,7 +69,7 @@ def _ways_of(config: Config, directory: Directory | None) -> Ways:
         port = config.cluster_port + config.worker - 1 if config.cluster_port else 0
         if port > LAST_PORT:  # getaddrinfo would wrap it around
             raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for worker {config.worker}")
-        return TLSSockets(directory, config.home, config.cluster_host, port)
+        return TLSSockets(directory, config.home, config.cluster_host, port, timing)
     if config.links is None:
         raise BrokerError("several homes need a directory for the links between them")
     return UnixSockets(config.links, config.home, config.homes)

@@ -16,6 +16,7 @@ from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
 from jumpmq.nodes.moves.ring_changes import RingChanges
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.hand_over import HandOver
 from jumpmq.nodes.transport.links import Links, Ways
 
@@ -46,10 +47,10 @@ class Parts:
         on_disk: calls back when earlier changes are on disk.
     """
 
-    def __init__(self, config: Config, opened: Opened, ways: Ways, *, hands_over: bool) -> None:
+    def __init__(self, config: Config, opened: Opened, ways: Ways, timing: Timing, *, hands_over: bool) -> None:
         turns, store = opened.turns, opened.store
         self.ways = ways
-        self.links = Links(ways, config.home, opened.boot, turns)
+        self.links = Links(ways, config.home, opened.boot, turns, timing)
         sockets = config.links if hands_over else None
         self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
         self.on_disk = OnDisk(turns)

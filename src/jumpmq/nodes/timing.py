@@ -1,4 +1,4 @@
-"""Intervals and bounds of a node in a cluster, as one value: tests pass shorter ones."""
+"""Intervals and bounds of a process with peers, as one value: tests pass shorter ones."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ LEASE = 10
 
 @dataclass(frozen=True)
 class Timing:
-    """Intervals and bounds of a node in a cluster; times in seconds.
+    """Intervals and bounds of a process with peers; times in seconds.
 
     Attributes:
         alive_interval: time between two signs of life.
@@ -18,6 +18,22 @@ class Timing:
         patience: time without a change in etcd before clients are told that definitions cannot be changed.
         compact_every: number of entries behind the snapshot before a new snapshot is made.
         compact_interval: time between two looks at the length of the log.
+        hello_timeout: maximum time for TLS, and for the peer's hello and proof on a link.
+        link_interval: maximum time between two sent records; a sign of life if nothing else is due.
+        link_silence: time without a sign of life before a link is broken: its process may be stopped.
+        log_patience: time without the first worker before clients are told that definitions cannot be changed.
+        count_patience: maximum wait for a peer's counts of consumers, before a shard is chosen without them.
+        unknown_queue: time that messages of a link wait for an unknown queue before an error is logged.
+        refusal_pause: delay before a refused slice of messages is sent again; the increment per consecutive refusal.
+        outbox_octets: maximum octets kept for a home.
+        settle_grace: time for consumers to settle deliveries of a moving queue, before unsettled messages move too and
+            are delivered again.
+        stalled_move: time without progress before a move is stalled: the reason is logged, repeatedly at the same
+            interval, and shown in warnings and the health check.
+        asked_again: time before a home is asked again that does not answer about a move, or cannot take a copy.
+        piece_octets: maximum octets of a piece of a copied stream.
+        copies_look: time between two looks for copied files that nobody requests any more.
+        near_octets: maximum octets left to copy before a stream moves.
     """
 
     alive_interval: float = LEASE / 4
@@ -27,6 +43,20 @@ class Timing:
     patience: float = 10.0
     compact_every: int = 5000
     compact_interval: float = 10.0
+    hello_timeout: float = 5.0
+    link_interval: float = 1.0
+    link_silence: float = 5.0
+    log_patience: float = 10.0
+    count_patience: float = 1.0
+    unknown_queue: float = 10.0
+    refusal_pause: float = 0.1
+    outbox_octets: int = 64 << 20
+    settle_grace: float = 5.0
+    stalled_move: float = 30.0
+    asked_again: float = 2.0
+    piece_octets: int = 256 << 10
+    copies_look: float = 60.0
+    near_octets: int = 16 << 20
 
 
 TIMING = Timing()

@@ -13,6 +13,7 @@ from tests.wire import Basic, login
 from jumpmq.broker import Broker
 from jumpmq.nodes.channels import shard_choice
 from jumpmq.nodes.channels.shard_choice import spread
+from jumpmq.nodes.timing import Timing
 from jumpmq.topology import DeclareExchange, ExchangeDefinition, SetPolicy
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
@@ -137,11 +138,8 @@ async def test_a_choice_goes_on_without_the_home_that_chose(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_a_choice_does_not_wait_long_for_a_home_that_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard_choice, "PATIENCE", 0.05)
-    async with homes(3, tmp_path) as brokers:
+async def test_a_choice_does_not_wait_long_for_a_home_that_is_silent(tmp_path: Path) -> None:
+    async with homes(3, tmp_path, timing=Timing(count_patience=0.05)) as brokers:
         await sharded(brokers, 6)
         brokers[2].peers.links.handlers[shard_choice.COUNT] = lambda link, payload: None  # type: ignore[attr-defined]
         client = await connected(brokers[1])

@@ -16,6 +16,7 @@ from jumpmq.broker.upkeep.slices import decided
 from jumpmq.http.resources.import_definitions import import_definitions
 from jumpmq.nodes.log import log_link
 from jumpmq.nodes.log.first import First
+from jumpmq.nodes.timing import Timing
 from jumpmq.topology import (
     Arguments,
     Asker,
@@ -135,11 +136,8 @@ def declare_there(broker: Broker, name: str, connection: pika.BlockingConnection
 
 
 @in_loop
-async def test_while_the_first_home_is_away_clients_are_told_that_definitions_stand_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_link, "PATIENCE", 0.3)
-    async with homes(2, tmp_path) as brokers:
+async def test_while_the_first_home_is_away_clients_are_told_that_definitions_stand_still(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, timing=Timing(log_patience=0.3)) as brokers:
         second = brokers[1]
         await propose(second, declaration(second, "before"))
         connections = [await asyncio.to_thread(connected, second) for _ in range(2)]  # which takes time

@@ -23,8 +23,9 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import LogFollower
-from jumpmq.nodes.log.log_link import LOG, PATIENCE, FollowedLog, serve_log
+from jumpmq.nodes.log.log_link import LOG, FollowedLog, serve_log
 from jumpmq.nodes.log.shared_log import FIRST
+from jumpmq.nodes.timing import TIMING
 from jumpmq.store.changes import Definitions
 from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import (
@@ -143,6 +144,8 @@ class End:
 
 class Links:
     """Those of one process, as the log sees them."""
+
+    timing = TIMING
 
     def __init__(self) -> None:
         self.handlers: dict[int, Any] = {}
@@ -401,7 +404,7 @@ CHOICES: list[Choice] = [
     ("mend", OTHERS),
     ("kill", ALL),
     ("start", ALL),
-    ("wait", (PATIENCE / 2, PATIENCE)),
+    ("wait", (TIMING.log_patience / 2, TIMING.log_patience)),
 ]
 STEP = steps_of(CHOICES)
 STEPS = st.lists(STEP, max_size=80)

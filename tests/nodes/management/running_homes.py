@@ -18,6 +18,7 @@ from jumpmq.broker import Broker
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.management import managed, managed_node
 from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.nodes.timing import TIMING
 from jumpmq.serving.server import RunningBroker
 
 Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]
@@ -98,11 +99,12 @@ async def _join(
     stack: AsyncExitStack,
     known: FixedDirectory | None = None,
 ) -> Broker:
-    config = config_of(home, count, directory, **settings)
+    timing = settings.get("timing", TIMING)
+    config = config_of(home, count, directory, **{name: settings[name] for name in settings.keys() - {"timing"}})
     if known is not None:
         config.node = NODES[home - 1]
     config.http_port = 0 if home == 1 or known is not None else None
-    broker = await started(config, known)
+    broker = await started(config, known, timing)
     stack.push_async_callback(stopped, broker)
     assert isinstance(broker.peers, OtherHomes)
     management = (

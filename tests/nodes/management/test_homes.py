@@ -15,7 +15,7 @@ from jumpmq.broker.figures.values import NodeFigures
 from jumpmq.http.application import API as API_RESOURCES
 from jumpmq.nodes.management.listener import PASSED
 from jumpmq.nodes.management.merged import OF_NODE
-from jumpmq.nodes.moves import move_tasks, moving
+from jumpmq.nodes.timing import Timing
 
 
 @pytest.fixture(scope="module", params=[running_homes, running_nodes], ids=["workers", "nodes"])
@@ -340,10 +340,8 @@ def test_rows_for_a_stream_elsewhere_arrive(api, channels, unique):
     assert api.counts(name)[0] == 3
 
 
-def test_a_move_that_stands_still_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(move_tasks, "TOLD", 0.2)
-    monkeypatch.setattr(moving, "GRACE", 0.1)
-    with running_homes(2, tmp_path) as running:
+def test_a_move_that_stands_still_is_told(tmp_path):
+    with running_homes(2, tmp_path, timing=Timing(stalled_move=0.2, settle_grace=0.1)) as running:
         api = API(running.endpoints.http_url)
         with pika.BlockingConnection(pika.URLParameters(running.url(1))) as connection:
             channel = connection.channel()

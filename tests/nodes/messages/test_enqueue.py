@@ -16,7 +16,7 @@ from tests.wire import Basic, Content, WireChannel, login
 from jumpmq.amqp.properties import Properties
 from jumpmq.nodes import entry
 from jumpmq.nodes.log.log_link import LOG
-from jumpmq.nodes.messages import enqueue
+from jumpmq.nodes.timing import Timing
 from jumpmq.topology import Arguments, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
 
@@ -412,10 +412,9 @@ async def test_who_publishes_faster_than_a_home_takes_is_not_read(tmp_path: Path
 
 @in_loop
 async def test_messages_for_a_queue_that_is_not_known_yet_wait_and_the_log_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(enqueue, "TOLD", 0.1)
-    async with homes(2, tmp_path) as (first, second):
+    async with homes(2, tmp_path, timing=Timing(unknown_queue=0.1)) as (first, second):
         links = second.peers.links
         hear, held = links.handlers[LOG], list[bytes]()
         links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))

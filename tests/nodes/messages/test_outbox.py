@@ -15,7 +15,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
 from jumpmq.broker.peers import Forwarding
-from jumpmq.nodes.messages import outbox
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport import records
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.records import LOG, SLICE_TAKEN, TAKEN
@@ -153,11 +153,8 @@ async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_whe
 
 
 @in_loop
-async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "PAUSE", 1.0)
-    async with homes(2, tmp_path) as (first, second):
+async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, timing=Timing(refusal_pause=1.0)) as (first, second):
         await declare(second, "q")
         await second.committed()
         killed = tmp_path / "killed"
@@ -363,11 +360,8 @@ async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_dis
 
 
 @in_loop
-async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MOST_OCTETS", 10_000)
-    async with homes(2, tmp_path) as (first, second):
+async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, timing=Timing(outbox_octets=10_000)) as (first, second):
         await declare(second, "letters")
         await declare(first, "dying", **DYING, **{"x-message-ttl": 300})
         await declare(first, "near", **{**DYING, "x-dead-letter-routing-key": "here", "x-message-ttl": 1})

@@ -16,8 +16,8 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.http.warnings.moves import standing_still
-from jumpmq.nodes.moves import move_tasks, moving
 from jumpmq.nodes.moves.moving import HAND
+from jumpmq.nodes.timing import Timing
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.topology import (
@@ -399,13 +399,9 @@ async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_a_move_waits_for_is_said_and_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A transaction that is not committed holds what it has acknowledged."""
-    monkeypatch.setattr(move_tasks, "TOLD", 0.2)
-    monkeypatch.setattr(moving, "GRACE", 0.1)
-    async with homes(2, tmp_path) as brokers:
+    async with homes(2, tmp_path, timing=Timing(stalled_move=0.2, settle_grace=0.1)) as brokers:
         await filled(brokers[0], "q", 5)
 
         def hold(channel: Any) -> None:

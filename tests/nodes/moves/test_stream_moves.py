@@ -15,8 +15,9 @@ from tests.nodes.moves.test_moving import copied, is_over, publish, read
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.memory import resources
-from jumpmq.nodes.moves import moving, stream_copies, stream_moves
+from jumpmq.nodes.moves import stream_copies, stream_moves
 from jumpmq.nodes.moves.stream_offers import StreamOffers
+from jumpmq.nodes.timing import Timing
 from jumpmq.store.files import Files
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import DeleteQueue, DeleteVirtualHost, ForgetNode, SetPolicy
@@ -84,10 +85,9 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_consumers_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
     """Those of a group by what they have settled, others by the offset that they give."""
-    monkeypatch.setattr(moving, "GRACE", 0.5)
-    async with nodes(2, tmp_path) as brokers:
+    async with nodes(2, tmp_path, timing=Timing(settle_grace=0.5)) as brokers:
         await declare(brokers[0], "s", **SMALL)
         await publish(brokers[0], "", "s", 0, 50)
 
@@ -135,7 +135,6 @@ async def test_consumers_go_on_where_they_were(tmp_path: Path, monkeypatch: pyte
 @in_loop
 async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest follows; what a crash has spoiled of the copy is copied again."""
-    monkeypatch.setattr(stream_copies, "PIECE_OCTETS", 1000)
     written, write = [0], stream_copies.SegmentCopy.write
     room = threading.Event()
 
@@ -149,7 +148,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
     known = FixedDirectory("cluster", "s" * 64)
 
     async def start(home: int) -> Broker:
-        return await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known)
+        return await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known, Timing(piece_octets=1000))
 
     first, second = await start(1), await start(2)
     try:
@@ -230,7 +229,6 @@ async def test_what_cannot_be_copied_stays_and_serves(
 async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_copies, "PIECE_OCTETS", 1000)
     write, held, room = stream_copies.SegmentCopy.write, threading.Event(), threading.Event()
 
     def slow(self: Any, octets: bytes, *, last: bool) -> None:
@@ -246,7 +244,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
         move(first, "s", 2)
         await asyncio.to_thread(held.wait)
 
-    async with nodes(2, tmp_path) as brokers:
+    async with nodes(2, tmp_path, timing=Timing(piece_octets=1000)) as brokers:
         first, second = brokers
         try:
             for _ in range(2):
@@ -305,7 +303,6 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stream has moved; what is published is kept there, and it goes on when there is room."""
-    monkeypatch.setattr(moving, "ASKED_AGAIN", 0.1)
     is_full, finish = threading.Event(), StreamFiles.finish_coming
     is_full.set()
 
@@ -315,7 +312,7 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
         return finish(self, number, handed)
 
     monkeypatch.setattr(StreamFiles, "finish_coming", finish_coming)
-    async with nodes(2, tmp_path) as brokers:
+    async with nodes(2, tmp_path, timing=Timing(asked_again=0.1)) as brokers:
         first, second = brokers
         await declare(first, "s", **SMALL)
         await publish(first, "", "s", 0, 500)
@@ -404,13 +401,12 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
         (directory / "00000000000000000000.segment").write_bytes(b"x")
         return directory
 
-    monkeypatch.setattr(stream_copies, "LOOK", 0.1)
     known = FixedDirectory("cluster", "s" * 64)
     first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
     await declare(first, "s", **SMALL)
     await stopped(second)
     of_stream, of_none = leave(first.topology.vhosts["/"].declared["s"].id), leave(77)
-    second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known)
+    second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known, Timing(copies_look=0.1))
     await until(lambda: not of_none.exists())
     await asyncio.sleep(0.3)
     assert of_stream.exists()
@@ -420,10 +416,10 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 @in_loop
-async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
     """The directories as they are at each step of a move are those of a crash there."""
-    monkeypatch.setattr(stream_moves, "NEAR", 1000)
-    async with nodes(2, tmp_path / "running") as brokers:
+    timing = Timing(near_octets=1000)
+    async with nodes(2, tmp_path / "running", timing=timing) as brokers:
         await declare(brokers[0], "s", **SMALL)
         await publish(brokers[1], "", "s", 0, 500)
         move(brokers[0], "s", 2)
@@ -437,7 +433,7 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path, monkeypa
     known = FixedDirectory("cluster", "s" * 64)
     for number in range(0, count, max(1, count // 12)):
         directory = tmp_path / str(number)
-        again = [await started(config_of(home, 2, directory, node=NODES[home - 1]), known) for home in (1, 2)]
+        again = [await started(config_of(home, 2, directory, node=NODES[home - 1]), known, timing) for home in (1, 2)]
         try:
             await until(lambda: "s" in again[1].topology.vhosts["/"].queues)  # noqa: B023
             await over(directory, *again)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pika
-import pytest
 from tests.brokers import declare, queue_of, with_channel
 from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.messages.enqueue import CREDIT
-from jumpmq.nodes.transport import link as link_module
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.windows import WINDOW
 
 CHANNELS = 60
@@ -55,11 +54,8 @@ async def test_channels_of_a_client_that_does_not_read_share_a_window(tmp_path: 
 
 
 @in_loop
-async def test_answers_for_a_home_that_does_not_read_hold_up_who_sends_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "SILENCE", 600.0)
-    async with homes(2, tmp_path) as brokers:
+async def test_answers_for_a_home_that_does_not_read_hold_up_who_sends_them(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, timing=Timing(link_silence=600.0)) as brokers:
         await declare(brokers[1], "requests", durable=False)
         answers, count = [0], 150
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

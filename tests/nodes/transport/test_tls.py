@@ -23,12 +23,13 @@ from tests.topology.state import state_of
 
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport import link as link_module
 from jumpmq.nodes.transport import tls as tls_module
 from jumpmq.nodes.transport.directory import Address
 from jumpmq.nodes.transport.link import HEADER, HELLO, KEPT, PROOF, ROOM, Link
 from jumpmq.nodes.transport.links import Links
-from jumpmq.nodes.transport.tls import TLSSockets
+from jumpmq.nodes.transport.tls import HANDSHAKES, TLSSockets
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
 SECRET = "s" * 64
@@ -79,13 +80,16 @@ class EndingSockets(TLSSockets):
 
 
 @asynccontextmanager
-async def ends(*wanted: tuple[int, FixedDirectory], host: str = "127.0.0.1") -> AsyncIterator[list[Links]]:
+async def ends(
+    *wanted: tuple[int, FixedDirectory], host: str = "127.0.0.1", timing: Timing = TIMING, handshakes: int = HANDSHAKES
+) -> AsyncIterator[list[Links]]:
     """The links of homes, by their numbers and what they know of the others."""
     found: list[Links] = []
     try:
         for home, directory in wanted:
             turns = Turns(Commits(), 1 << 20)
-            links = Links(TLSSockets(directory, home, host), home, f"boot-{home}", turns)
+            sockets = TLSSockets(directory, home, host, timing=timing, handshakes=handshakes)
+            links = Links(sockets, home, f"boot-{home}", turns, timing)
             await links.start()
             found.append(links)
         yield found
@@ -260,12 +264,9 @@ async def test_what_strangers_send_costs_a_bounded_amount_and_is_logged(
 
 
 @in_loop
-async def test_endless_handshakes_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (link_module, tls_module):
-        monkeypatch.setattr(module, "HELLO_TIMEOUT", 0.5)
-    monkeypatch.setattr(tls_module, "HANDSHAKES", 4)
+async def test_endless_handshakes_are_few_and_end() -> None:
     known = directory()
-    async with ends((1, known)) as (one,):
+    async with ends((1, known), timing=Timing(hello_timeout=0.5), handshakes=4) as (one,):
         silent = [await asyncio.open_connection(*known.addresses[1]) for _ in range(2)]
         silent += [await dial(known.addresses[1]) for _ in range(2)]
         silent.append(await asyncio.open_connection(*known.addresses[1]))
@@ -302,12 +303,9 @@ def test_what_comes_while_a_process_is_busy_is_not_lost() -> None:
 
 
 @in_loop
-async def test_silent_handshakes_from_one_address_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (link_module, tls_module):
-        monkeypatch.setattr(module, "HELLO_TIMEOUT", 600.0)
-    monkeypatch.setattr(tls_module, "HANDSHAKES", 4)
+async def test_silent_handshakes_from_one_address_keep_no_other_out() -> None:
     known = directory()
-    async with ends((1, known)) as (one,):
+    async with ends((1, known), timing=Timing(hello_timeout=600.0), handshakes=4) as (one,):
         slow_reader, slow = await asyncio.open_connection(*known.addresses[1])
         silent = [await asyncio.open_connection(*known.addresses[1], local_addr=("127.0.0.2", 0)) for _ in range(40)]
         await until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in silent) >= 37)
@@ -320,18 +318,14 @@ async def test_silent_handshakes_from_one_address_keep_no_other_out(monkeypatch:
 
 @in_loop
 @pytest.mark.parametrize("cut", ["there", "back", "both"])
-async def test_a_link_that_is_cut_is_noticed_at_both_ends_and_made_again(
-    cut: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "SILENCE", 0.4)
-    monkeypatch.setattr(link_module, "INTERVAL", 0.1)
-    monkeypatch.setattr(link_module, "HELLO_TIMEOUT", 0.5)
+async def test_a_link_that_is_cut_is_noticed_at_both_ends_and_made_again(cut: str) -> None:
+    timing = Timing(link_silence=0.4, link_interval=0.1, hello_timeout=0.5)
     known, other = directory(), directory()
-    async with ends((1, known)) as (one,):
+    async with ends((1, known), timing=timing) as (one,):
         proxy = Proxy(known.addresses[1])
         other.put(1, await proxy.start())
         known.put(2, ("127.0.0.1", 1))
-        async with ends((2, other)) as (two,):
+        async with ends((2, other), timing=timing) as (two,):
             await until(lambda: one.homes == [2] and two.homes == [1])
             proxy.forwards -= {cut} if cut != "both" else {"there", "back"}
             await until(lambda: one.homes == two.homes == [])

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from jumpmq.topology import Topology
     from jumpmq.topology.declared import DeclaredQueue
 
-PATIENCE = 1.0
-"""Maximum wait of a choice for the counts of a linked home, in seconds; then made without these counts."""
-
 Name = tuple[str, str]
 """Virtual host and exchange."""
 
@@ -188,7 +185,8 @@ class ShardChoice:
                 begun.silent.add(home)
                 link.send(COUNT, json.dumps([number, *name]).encode())
         if begun.silent:
-            begun.timer = asyncio.get_running_loop().call_later(PATIENCE, self._too_late, name, begun)
+            patience = self._links.timing.count_patience
+            begun.timer = asyncio.get_running_loop().call_later(patience, self._too_late, name, begun)
         else:
             self._decide(name, begun)
 

@@ -24,9 +24,6 @@ from jumpmq.store.changes import json_text
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 10.0
-"""Seconds without the first home before clients are told that definitions cannot be changed."""
-
 
 class OnDisk:
     """Calls back once changes are on disk; simultaneous callbacks are combined.
@@ -192,7 +189,8 @@ class FollowedLog:
             if self._follower is not None:
                 self._follower.leave()
                 if self._patience is None:
-                    self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
+                    patience = self._links.timing.log_patience
+                    self._patience = asyncio.get_running_loop().call_later(patience, self._stand_still)
             else:
                 self._records.clear()
                 self._early.clear()
@@ -234,7 +232,8 @@ class FollowedLog:
 
     def _stand_still(self) -> None:
         assert self._follower is not None
-        log.error("definitions cannot be changed: home %d has been away for %g s", FIRST, PATIENCE)
+        patience = self._links.timing.log_patience
+        log.error("definitions cannot be changed: home %d has been away for %g s", FIRST, patience)
         with self._turns.turn():
             self._follower.stand_still()
 

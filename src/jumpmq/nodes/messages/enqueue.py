@@ -56,9 +56,6 @@ WHOLE = (1 << INDEX_BITS) - 1
 PAUSE = 0.005
 """Interval between checks for a queue to become known here, and for a ring to be current at all homes, in seconds."""
 
-TOLD = 10.0
-"""Seconds that a link's messages wait for an unknown queue before an error is logged."""
-
 log = logging.getLogger(__name__)
 
 CREDIT = 32 << 20
@@ -374,7 +371,8 @@ class Enqueue:
             act(link, payload)
         elif self.is_ahead(link.peer) or not self._take_unit(link, payload):
             self._early[link.peer] = deque([(kind, bytes(payload))])
-            asyncio.get_running_loop().call_later(TOLD, self._look_at_early, link, self._early[link.peer])
+            delay = self._links.timing.unknown_queue
+            asyncio.get_running_loop().call_later(delay, self._look_at_early, link, self._early[link.peer])
             asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
 
     def _take_early(self, link: Link) -> None:
@@ -398,7 +396,7 @@ class Enqueue:
         if self._early.get(link.peer) is early:
             log.error(
                 "messages of home %d have waited %g s for a queue that is unknown to this home: %d batches",
-                link.peer, TOLD, len(early),
+                link.peer, self._links.timing.unknown_queue, len(early),
             )  # fmt: skip
 
     def _take_unit(self, link: Link, payload: memoryview) -> bool:

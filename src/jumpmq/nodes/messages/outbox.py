@@ -50,13 +50,11 @@ SLICE_OCTETS, SLICE_MESSAGES = 1 << 20, 1024
 WINDOW = 8 << 20
 """Maximum octets in flight to a home without an answer."""
 
-MOST_OCTETS, MEMORY_SHARE = 64 << 20, 8
-"""Octets kept for a home, and the divisor of the memory limit for these octets, beyond which no more messages are
-accepted.
-"""
+MEMORY_SHARE = 8
+"""Divisor of the memory limit for the octets kept for a home, beyond which no more messages are accepted."""
 
-PAUSE, LONGEST_PAUSE = 0.1, 1.0
-"""Delay before a refused slice is sent again, in seconds: the increment per consecutive refusal, and the maximum."""
+LONGEST_PAUSE = 1.0
+"""Maximum delay before a refused slice is sent again, in seconds."""
 
 READ_AGAIN = 1.0
 """Delay before unreadable messages kept by an earlier run are read again, in seconds; later messages wait."""
@@ -163,6 +161,7 @@ class Outbox:
         self._awaited: set[Forwarding] = set()  # with a waiting publisher
         self._committing: asyncio.Task[None] | None = None  # waits for the commit
         self._is_stopped = False
+        self._timing = links.timing
         links.handlers[TAKEN] = self._answered
         links.on_down.append(self._down)
 
@@ -217,7 +216,7 @@ class Outbox:
         """Return a home, of the given homes, with so many kept octets that no more messages are accepted; None if all
         have room.
         """
-        most = min(MOST_OCTETS, self._account.limit // MEMORY_SHARE)
+        most = min(self._timing.outbox_octets, self._account.limit // MEMORY_SHARE)
         return next((home for home in homes if (way := self._ways.get(home)) is not None and way.octets > most), None)
 
     @property
@@ -463,7 +462,8 @@ class Outbox:
             way.pausing, way.refusals = True, way.refusals + 1
             _mark(way, number - 1)
             self._take_back(way)
-            asyncio.get_running_loop().call_later(min(PAUSE * way.refusals, LONGEST_PAUSE), self._go_on, link)
+            pause = min(self._timing.refusal_pause * way.refusals, LONGEST_PAUSE)
+            asyncio.get_running_loop().call_later(pause, self._go_on, link)
             return
         way.refusals = 0
         while way.on_way and way.on_way[0][0] <= number:

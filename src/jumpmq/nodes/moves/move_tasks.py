@@ -11,10 +11,6 @@ from jumpmq.broker.peers import MoveFigures
 from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 
-TOLD = 30.0
-"""Seconds without progress before a migration is stalled: the reason is logged, repeatedly at the same interval, and
-shown in warnings and the health check."""
-
 log = logging.getLogger(__name__)
 
 
@@ -27,16 +23,21 @@ class _Wait:
     step: int
     since: float
 
-    def figures(self, seconds: float) -> MoveFigures:
+    def figures(self, seconds: float, stalled: float) -> MoveFigures:
         """Return the statistics of the wait, so many seconds after the last progress."""
         queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
-        return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= TOLD)
+        return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= stalled)
 
 
 class MoveTasks:
-    """Migration tasks of a home, by the ids of queues."""
+    """Migration tasks of a home, by the ids of queues.
 
-    def __init__(self) -> None:
+    Args:
+        stalled: see :class:`~jumpmq.nodes.timing.Timing`.
+    """
+
+    def __init__(self, stalled: float) -> None:
+        self._stalled = stalled
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, _Wait] = {}  # awaited events
 
@@ -80,10 +81,10 @@ class MoveTasks:
     async def _watch(self, queue: DeclaredQueue | Queue) -> None:
         """Log a lack of progress."""
         while True:
-            await asyncio.sleep(TOLD)
+            await asyncio.sleep(self._stalled)
             wait = self._waiting.get(queue.id)
             seconds = 0.0 if wait is None else time.monotonic() - wait.since
-            if wait is not None and seconds >= TOLD:
+            if wait is not None and seconds >= self._stalled:
                 log.warning(
                     "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
                 )
@@ -91,4 +92,4 @@ class MoveTasks:
     def figures(self) -> list[MoveFigures]:
         """Return the queues in migration from and to the local home."""
         now = time.monotonic()
-        return [one.figures(now - one.since) for one in self._waiting.values()]
+        return [one.figures(now - one.since, self._stalled) for one in self._waiting.values()]

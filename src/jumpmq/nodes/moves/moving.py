@@ -45,15 +45,11 @@ from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topo
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
-GRACE = 5.0
-"""Time for consumers to settle deliveries of a moving queue, in seconds, before unsettled messages move too and are
-delivered again."""
-
 SLICE = 1000
 """Maximum number of messages moved together."""
 
-PAUSE, ASKED_AGAIN = 0.02, 2.0
-"""Interval between checks of an awaited condition, and delay before an unanswered home is asked again, in seconds."""
+PAUSE = 0.02
+"""Interval between checks of an awaited condition, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +74,10 @@ class Moves:
         self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
         self._files: StreamFiles  # where streams are
         self._serves = False  # whether the local queues are loaded
-        self._tasks = MoveTasks()  # by the ids that queues have
+        self._tasks = MoveTasks(links.timing.stalled_move)  # by the ids that queues have
         self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
         self._copies = StreamCopies(links, turns, self._awaiting)  # incoming copies of peers' streams
-        self.streams = StreamMoves(self._offers, self._tasks, turns, store)
+        self.streams = StreamMoves(self._offers, self._tasks, turns, store, links.timing.near_octets)
         self._leaving: dict[int, Queue] = {}  # local rest of leaving queues, by new id
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
         links.handlers[MOVED] = self._asked
@@ -233,7 +229,7 @@ class Moves:
             except CopyRefused as error:
                 log.error("the files of %r cannot be copied to home %d: %s; it is tried again", queue, home, error)
                 problem = f", which it could not take: {error}"
-                await asyncio.sleep(ASKED_AGAIN)
+                await asyncio.sleep(self._links.timing.asked_again)
 
     async def _send_messages(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
         before, ahead = queue.definition.before, ahead_of(queue)
@@ -260,12 +256,12 @@ class Moves:
     async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
         """Take back deliveries held by consumers: deliveries settled soon are finished, the rest moves."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + GRACE
+        until = loop.time() + self._links.timing.settle_grace
         while count := contents.unacknowledged_count:
             self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit that they have")
             if loop.time() >= until:
                 self._claim(contents)
-                until = loop.time() + GRACE
+                until = loop.time() + self._links.timing.settle_grace
             await asyncio.sleep(PAUSE)
 
     def _claim(self, contents: Queue) -> None:
@@ -314,7 +310,7 @@ class Moves:
                 self._tasks.wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
                 now = asyncio.get_running_loop().time()
                 if now >= again:
-                    again = now + ASKED_AGAIN
+                    again = now + self._links.timing.asked_again
                     with self._turns.turn():
                         for link in filter(None, map(self._links.to, missing)):
                             link.send(kind, question)

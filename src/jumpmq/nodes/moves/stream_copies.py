@@ -30,9 +30,6 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_import import ChunkCutter, ImportedChunk
 from jumpmq.store.stream_log import StreamLog
 
-PIECE_OCTETS = 256 << 10
-"""Octets of a piece at most."""
-
 WINDOW = 4
 """Maximum number of pieces in flight."""
 
@@ -48,8 +45,8 @@ LOOKED_AT_ROOM = 8 << 20
 SILENCE = 10.0
 """Seconds without a piece before a copy is given up until requested again."""
 
-KEPT, LOOK = 600.0, 60.0
-"""Time in seconds for keeping copied files without a request for the rest, and interval between checks for expiry."""
+KEPT = 600.0
+"""Time in seconds for keeping copied files without a request for the rest."""
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +104,7 @@ class StreamCopies:
     """
 
     def __init__(self, links: Links, turns: Turns, awaiting: Callable[[int], Stream | None]) -> None:
+        self._timing = links.timing
         self._awaiting = awaiting  # the stream that files are for
         self._turns = turns  # those of the broker
         self._files: StreamFiles | None = None  # where streams are; None before they are
@@ -180,7 +178,7 @@ class StreamCopies:
                 if number not in self._tasks and self._awaiting(number) is None:
                     log.warning("the partial copy of stream %d is deleted: the stream's home does not continue", number)
                     await self._delete(files, number)
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(self._timing.copies_look)
 
     # --- records ---
 
@@ -316,10 +314,11 @@ class StreamCopies:
     ) -> None:
         """Ask for the octets of a segment behind a position, and have them written."""
         asked = written = position
+        most = self._timing.piece_octets
         while written < extent.size:
             with self._turns.turn():
-                while asked < extent.size and asked - written < WINDOW * PIECE_OCTETS:
-                    length = min(PIECE_OCTETS, extent.size - asked)
+                while asked < extent.size and asked - written < WINDOW * most:
+                    length = min(most, extent.size - asked)
                     copying.link.send(WANT, WANTED.pack(copying.copy.number, extent.first, asked, length))
                     asked += length
             piece = await self._next_piece(copying)

@@ -27,9 +27,6 @@ from jumpmq.topology.changes.queues import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 
-NEAR = 16 << 20
-"""Maximum number of octets left to copy before the stream moves."""
-
 ROUNDS = 20
 """Number of rounds before a stream moves with more left to copy, as writing is faster than copying."""
 
@@ -55,12 +52,14 @@ class StreamMoves:
     Args:
         store: store of the records; None if everything is in memory.
         tasks: of queues that move.
+        near: maximum octets left to copy before a stream moves.
 
     Attributes:
         has_copies: whether a home has copies.
     """
 
-    def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None) -> None:
+    def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None, near: int) -> None:
+        self._near = near
         self.has_copies: Callable[[int], bool] = lambda home: False
         self._offers = offers  # has files be copied
         self._tasks = tasks  # those of all moves
@@ -160,7 +159,7 @@ class StreamMoves:
                 before = stream.extents
                 octets = sum(extent.size for extent in before)
                 await self._offers.copied(stream, home, 0, partial(self._tell, queue, home, octets))
-                if _added(before, stream.extents) <= NEAR:
+                if _added(before, stream.extents) <= self._near:
                     return
         finally:
             self._copying[home] -= 1

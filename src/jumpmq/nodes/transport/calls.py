@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 from jumpmq.nodes.transport.handshake import Handshake, HandshakeRefused
-from jumpmq.nodes.transport.link import HEADER, HELLO_TIMEOUT, LONGEST_HELLO
+from jumpmq.nodes.transport.link import HEADER, LONGEST_HELLO
 from jumpmq.nodes.transport.records import HELLO, PROOF
 
 READ = 256 << 10
@@ -20,9 +20,10 @@ class Caller(asyncio.Protocol):
         home: number of the called home; any other home is refused.
     """
 
-    def __init__(self, handshake: Callable[[asyncio.Transport], Handshake], home: int) -> None:
+    def __init__(self, handshake: Callable[[asyncio.Transport], Handshake], home: int, timeout: float) -> None:
         self._make_handshake = handshake  # makes the handshake once connected
         self._home = home  # number of the called home
+        self._timeout = timeout  # seconds for the proof
         self._handshake: Handshake
         self._transport: asyncio.Transport  # of the socket
         self._unread = bytearray()  # the start of an incomplete record; after the proof, the first input of the streams
@@ -36,7 +37,7 @@ class Caller(asyncio.Protocol):
             OSError: the peer is another home, or does not complete the handshake.
         """
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT):
+            async with asyncio.timeout(self._timeout):
                 await self._proved
         except BaseException as error:
             self._transport.abort()

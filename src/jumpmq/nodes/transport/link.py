@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, Self, cast
 
 from jumpmq.broker.connection.closed import CLOSED
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.handshake import CALL, Handshake, HandshakeRefused, Peer
 from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
 from jumpmq.store.completion import CompleteReceipt
@@ -42,15 +43,6 @@ LONGEST = 1 << 30
 
 LONGEST_HELLO = 4096
 """Maximum octets of a record before the proof."""
-
-HELLO_TIMEOUT = 5.0
-"""Maximum time for the peer's hello and proof, in seconds."""
-
-INTERVAL = 1.0
-"""Maximum interval between two sent records, in seconds; :data:`ALIVE` if nothing else is due."""
-
-SILENCE = 5.0
-"""Seconds without a sign of life before a link is broken: its process may be stopped."""
 
 
 class Refusals:
@@ -142,6 +134,7 @@ class Link(asyncio.BufferedProtocol):
         handlers: dict[int, Handler],
         on_up: Callable[["Link"], bool],
         on_down: Callable[["Link"], None],
+        timing: Timing,
         on_call: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
         self.peer = 0
@@ -154,6 +147,7 @@ class Link(asyncio.BufferedProtocol):
         self._turns = turns  # all records of a read are processed in one turn
         self._make_handshake = handshake  # makes the handshake once connected
         self._connects = connects  # True at the end that opened the connection
+        self._timing = timing  # of this process
         self._handshake: Handshake
         self._said: Peer | None = None  # the peer's introduction
         self._handlers = handlers  # functions for records, by kind
@@ -259,7 +253,7 @@ class Link(asyncio.BufferedProtocol):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER)
         self._handshake = self._make_handshake(self._transport)
         self._write_at_once(HELLO, self._handshake.hello)
-        self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._give_up)
+        self._timer = asyncio.get_running_loop().call_later(self._timing.hello_timeout, self._give_up)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)[self._end :]
@@ -350,7 +344,7 @@ class Link(asyncio.BufferedProtocol):
         self.up = True
         self.decided.set()
         if self._on_up(self):
-            self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
+            self._timer = asyncio.get_running_loop().call_later(self._timing.link_interval, self._look_at_clock)
         else:
             self.up = False
             if not self._transport.is_closing():
@@ -378,16 +372,16 @@ class Link(asyncio.BufferedProtocol):
         return where if self._said is None else f"{where} as home {self._said.home}"
 
     def _give_up(self) -> None:
-        refusals.add(f"a link of {self._origin()} was refused: no proof in {HELLO_TIMEOUT:g} seconds")
+        refusals.add(f"a link of {self._origin()} was refused: no proof in {self._timing.hello_timeout:g} seconds")
         self._transport.abort()
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
-        if now - self._heard > SILENCE:
+        self._timer = asyncio.get_running_loop().call_later(self._timing.link_interval, self._look_at_clock)
+        if now - self._heard > self._timing.link_silence:
             log.warning("home %d is silent: its link is broken", self.peer)
             self._transport.abort()
-        elif now - self._spoke >= INTERVAL / 2:
+        elif now - self._spoke >= self._timing.link_interval / 2:
             self._transport.write(HEADER.pack(0, ALIVE))
             self._spoke = now
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, LINK, Handshake
 from jumpmq.nodes.transport.link import Handler, Link, LinkTurns
@@ -69,6 +70,7 @@ class Links:
         boot: identity of the current run of this process.
 
     Attributes:
+        timing: intervals and bounds of this process.
         home: number of the local home.
         handlers: functions for records, by kind (:data:`~jumpmq.nodes.transport.records.TABLE`). Each part of
             ``nodes/`` registers the functions for its own kinds.
@@ -77,7 +79,8 @@ class Links:
         on_call: makes the protocol of an incoming call; None refuses calls.
     """
 
-    def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns) -> None:
+    def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns, timing: Timing = TIMING) -> None:
+        self.timing = timing
         self.handlers: dict[int, Handler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
@@ -144,7 +147,7 @@ class Links:
         def handshake(transport: asyncio.Transport) -> Handshake:
             return self._handshake(transport, connects)
 
-        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.on_call)
+        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.timing, self.on_call)
 
     def _handshake(self, transport: asyncio.Transport, connects: bool, purpose: str = LINK) -> Handshake:
         ways = self._ways
@@ -163,7 +166,7 @@ class Links:
         def handshake(transport: asyncio.Transport) -> Handshake:
             return self._handshake(transport, True, CALL)
 
-        caller = Caller(handshake, home)
+        caller = Caller(handshake, home, self.timing.hello_timeout)
         await self._ways.connect(home, lambda: caller)
         return await caller.streams()
 

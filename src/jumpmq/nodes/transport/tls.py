@@ -13,8 +13,9 @@ from typing import cast
 
 import trustme
 
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport.directory import Directory
-from jumpmq.nodes.transport.link import HELLO_TIMEOUT, Link, refusals
+from jumpmq.nodes.transport.link import Link, refusals
 
 HANDSHAKES = 64
 """Maximum number of incoming links without a proof of identity. A new link replaces the oldest link from the address
@@ -37,9 +38,20 @@ class TLSSockets:
         home: the number of this process's home.
         host: the address to listen on.
         port: listening port; 0 picks a free port.
+        timing: intervals and bounds of this process.
+        handshakes: maximum number of handshakes at once.
     """
 
-    def __init__(self, directory: Directory, home: int, host: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        home: int,
+        host: str,
+        port: int = 0,
+        timing: Timing = TIMING,
+        handshakes: int = HANDSHAKES,
+    ) -> None:
+        self._hello_timeout, self._handshakes = timing.hello_timeout, handshakes
         self.cluster = directory.cluster
         self.secret = directory.secret
         self.on_change = directory.on_change
@@ -71,7 +83,7 @@ class TLSSockets:
         host, port = self._where
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        self._listening = socket.create_server(address[:2], family=family, backlog=HANDSHAKES)
+        self._listening = socket.create_server(address[:2], family=family, backlog=self._handshakes)
         self._listening.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(self._listening, factory), name="links")
         self._directory.announce(self._home, self._listening.getsockname()[1])
@@ -89,7 +101,7 @@ class TLSSockets:
                 refusals.add(f"no link can be accepted: {error}")
                 await asyncio.sleep(PAUSE)
                 continue
-            if len(self._pending) >= HANDSHAKES:
+            if len(self._pending) >= self._handshakes:
                 self._make_place()
             task = asyncio.create_task(self._shake_hands(accepted, factory))
             self._pending[task] = _address(accepted)
@@ -110,7 +122,7 @@ class TLSSockets:
         origin, link = _origin(accepted), cast("Link", factory())
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=HELLO_TIMEOUT
+                lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=self._hello_timeout
             )
         except asyncio.CancelledError:
             # The transport closes the socket. Closed here, the socket would leave its number to another file while the
@@ -136,7 +148,7 @@ class TLSSockets:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 transport, protocol = await asyncio.get_running_loop().create_connection(
-                    factory, *address, ssl=self._client, ssl_handshake_timeout=HELLO_TIMEOUT
+                    factory, *address, ssl=self._client, ssl_handshake_timeout=self._hello_timeout
                 )
         except ssl.SSLError as error:
             raise OSError(f"home {home} does not speak TLS: {error}") from None
