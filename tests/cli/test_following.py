@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 
 import jumpmq
 from jumpmq.cli.jumpmq import app
-from jumpmq.cli.migration import following, source
+from jumpmq.cli.migration import source
 from jumpmq.cli.migration.draining import Drain, MigrationError, Target
-from jumpmq.cli.migration.following import Bridge
+from jumpmq.cli.migration.following import Bridge, Pace
 from jumpmq.cli.migration.source import Source, suit
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost
 from jumpmq.management import ClientTLS, ManagementClient
@@ -48,11 +48,7 @@ def new() -> Iterator[jumpmq.RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Definitions are looked at in each pass, what fails is tried again at once, and others are given up soon."""
-    monkeypatch.setattr(following, "DEFINITIONS", 0.05)
-    monkeypatch.setattr(following, "BACKOFF", (0.01, 0.05))
-    monkeypatch.setattr(following, "PAUSE", 0.02)
-    monkeypatch.setattr(following, "PATIENCE", 0.1)
+    """A second bridge is given up soon."""
     monkeypatch.setattr(source, "LOCK_PATIENCE", 0.3)
 
 
@@ -70,7 +66,8 @@ def bridge(
 ) -> Bridge:
     address = AMQPAddress.parse(f"amqp://{user}@127.0.0.1:{old.port}/{vhost}")
     place = Source(address, ClientTLS(), ManagementClient(old.http_url), vhost)
-    return Bridge(place, ManagementClient(new.http_url), dict, said.append)
+    pace = Pace(pause=0.02, definitions=0.05, patience=0.1, backoff=(0.01, 0.05))
+    return Bridge(place, ManagementClient(new.http_url), dict, said.append, pace)
 
 
 @contextlib.contextmanager

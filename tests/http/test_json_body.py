@@ -7,26 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
 
-from jumpmq.http.plumbing import json_body
-from jumpmq.http.plumbing.json_body import read_object
+from jumpmq.http.plumbing.json_body import AT_ONCE, MAX_ELEMENTS, PIECE, read_object
+
+SMALL = {"at_once": 60, "piece": 20}
+"""Everything is large."""
 
 
-def whole(octets):
+def whole(octets, at_once=AT_ONCE, piece=PIECE):
     """The object, and how many steps it took."""
-    steps, count = read_object(octets), 0
+    steps, count = read_object(octets, at_once, piece), 0
     while True:
         try:
             next(steps)
         except StopIteration as stop:
             return stop.value, count
         count += 1
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Everything is large."""
-    monkeypatch.setattr(json_body, "AT_ONCE", 60)
-    monkeypatch.setattr(json_body, "PIECE", 20)
 
 
 VALUES = st.recursive(
@@ -45,18 +40,15 @@ VALUES = st.recursive(
 def test_the_same_as_at_once(found, ascii_only, indent):
     """Whatever is not too long to be an element."""
     octets = json.dumps(found, ensure_ascii=ascii_only, indent=indent).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_body, "AT_ONCE", 400)
-        patch.setattr(json_body, "PIECE", 20)
-        longest = max(len(json.dumps(value, indent=indent)) for value in found.values())
-        if len(octets) > 400 and longest < 400:
-            assert whole(octets)[0] == found
+    longest = max(len(json.dumps(value, indent=indent)) for value in found.values())
+    if len(octets) > 400 and longest < 400:
+        assert whole(octets, at_once=400, piece=20)[0] == found
 
 
-def test_elements_and_pieces_are_steps(small):
+def test_elements_and_pieces_are_steps():
     found = {"list": [{"n": number} for number in range(50)], "text": 'ab\\\n"é😀' * 50, "none": None}
     for ascii_only in (True, False):
-        read, steps = whole(json.dumps(found, ensure_ascii=ascii_only).encode())
+        read, steps = whole(json.dumps(found, ensure_ascii=ascii_only).encode(), **SMALL)
         assert read == found
         assert steps > 20
 
@@ -78,26 +70,26 @@ NONE = """
 @pytest.mark.parametrize(
     "text", [*NONE.split("\n")[1:-1], f'{{"a": {"1" * 100}}}', f'{{"a": [{"[" * 80 + "]" * 80}]}}']
 )
-def test_what_is_no_object_is_refused(small, text):
+def test_what_is_no_object_is_refused(text):
     padded = text.replace("{", "{" + " " * 70, 1) if "{" in text else text + " " * 70
     with pytest.raises(ValueError):
-        whole(padded.encode())
+        whole(padded.encode(), **SMALL)
 
 
-def test_elements_are_counted(monkeypatch):
-    octets = b'{"a": [' + b"1," * json_body.MAX_ELEMENTS + b"1]}"
+def test_elements_are_counted():
+    octets = b'{"a": [' + b"1," * MAX_ELEMENTS + b"1]}"
     with pytest.raises(ValueError, match="more than 250000 elements"):
         whole(octets)
 
 
 def test_blanks_are_counted():
     with pytest.raises(ValueError, match="too many blanks from character 5"):
-        whole(b'{"a":' + b" " * json_body.AT_ONCE + b"1}")
+        whole(b'{"a":' + b" " * AT_ONCE + b"1}")
 
 
-def test_no_step_reads_much(monkeypatch):
+def test_no_step_reads_much():
     octets = b'{"a": [' + b"[]," * 100_000 + b"[]]}"
-    assert sum(1 for _ in json_body.read_object(octets)) >= 100
+    assert sum(1 for _ in read_object(octets)) >= 100
 
 
 def test_many_members_are_read_in_steps_and_more_are_refused():

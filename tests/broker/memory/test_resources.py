@@ -44,17 +44,12 @@ def write(file: Path, text: str) -> None:
         ("5:cpu,memory:/docker/x\n0::/\n", {"memory/memory.limit_in_bytes": "900000\n"}, 900_000),
     ],
 )
-def test_the_memory_of_a_container(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, membership: str, files: dict[str, str], expected: int
-) -> None:
+def test_the_memory_of_a_container(tmp_path: Path, membership: str, files: dict[str, str], expected: int) -> None:
     write(tmp_path / "membership", membership)
     for name, text in files.items():
         write(tmp_path / "mount" / name, text)
-    monkeypatch.setattr(resources, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(resources, "CGROUPS", tmp_path / "mount")
-    assert resources.available_memory() == expected
+    assert resources.available_memory(tmp_path / "membership", tmp_path / "mount") == expected
 
 
-def test_without_a_container_it_is_the_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(resources, "MEMBERSHIP", tmp_path / "none")
-    assert resources.available_memory() > 1 << 28
+def test_without_a_container_it_is_the_machines(tmp_path: Path) -> None:
+    assert resources.available_memory(tmp_path / "none") > 1 << 28

@@ -67,25 +67,30 @@ def disk_free_limit(text: str | None) -> int:
     return octets(text)
 
 
-def available_memory() -> int:
-    """Return the octets of the machine's memory, or of the control groups' limit for this process, if lower."""
+def available_memory(membership: Path = MEMBERSHIP, groups: Path = CGROUPS) -> int:
+    """Return the octets of the machine's memory, or of the control groups' limit for this process, if lower.
+
+    Args:
+        membership: file that names the groups of this process.
+        groups: mount of the control groups.
+    """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_group_limits()])
+    return min([machine, *_group_limits(membership, groups)])
 
 
-def _group_limits() -> list[int]:
+def _group_limits(membership: Path, groups: Path) -> list[int]:
     """Return the limits of control groups, of version 1 or 2, for the local process; ancestors bind a group."""
     try:
-        lines = MEMBERSHIP.read_text().splitlines()
+        lines = membership.read_text().splitlines()
     except OSError:
         return []
     found = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            found += _limits_upward(CGROUPS, path, "memory.max")
+            found += _limits_upward(groups, path, "memory.max")
         elif "memory" in controllers.split(","):
-            found += _limits_upward(CGROUPS / "memory", path, "memory.limit_in_bytes")
+            found += _limits_upward(groups / "memory", path, "memory.limit_in_bytes")
     return found
 
 

@@ -34,23 +34,11 @@ from jumpmq.client import AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.serving.logs import escaped
 
-PAUSE = 0.2
-"""Seconds between two passes without messages."""
-
 IDLE = 4
 """Length of the pause after an empty pass, as a multiple of the pass: many queues are asked less often."""
 
-DEFINITIONS = 5.0
-"""Seconds between two looks at the definitions."""
-
 A_PASS = 20_000
 """Messages of a queue that a pass moves at most."""
-
-PATIENCE = 1.0
-"""Seconds to wait for messages counted by a queue: a second consumer may have taken the messages."""
-
-BACKOFF = (0.5, 30.0)
-"""Seconds until something that failed is tried again: initial, and maximum."""
 
 QUIET = 0.002
 """Seconds to wait for a stream's next messages, sent in advance."""
@@ -63,15 +51,36 @@ class _Ending(Exception):
     """The bridge is to end during a wait."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Intervals of a bridge, in seconds.
+
+    Attributes:
+        pause: between two passes without messages.
+        definitions: between two looks at the definitions.
+        patience: wait for messages counted by a queue: a second consumer may have taken the messages.
+        backoff: until something that failed is tried again: initial, and maximum.
+    """
+
+    pause: float = 0.2
+    definitions: float = 5.0
+    patience: float = 1.0
+    backoff: tuple[float, float] = (0.5, 30.0)
+
+
+PACE = Pace()
+
+
 @dataclass
 class _Backoff:
-    """Retry times after a failure."""
+    """Retry times after a failure; ``bounds`` as in :class:`Pace`."""
 
+    bounds: tuple[float, float]
     seconds: float = 0.0
     until: float = 0.0
 
     def fail(self) -> None:
-        self.seconds = min(max(BACKOFF[0], 2 * self.seconds), BACKOFF[1])
+        self.seconds = min(max(self.bounds[0], 2 * self.seconds), self.bounds[1])
         self.until = time.monotonic() + self.seconds
 
     def succeed(self) -> None:
@@ -99,11 +108,11 @@ class _Lane:
     name: str
     target: Target
     drain: Drain | None
+    backoff: _Backoff
     rest: int = 0
     listed: int | None = None
     moved: int = 0
     empty: float = field(default_factory=time.monotonic)
-    backoff: _Backoff = field(default_factory=_Backoff)
     held: AMQPConnection | None = None
     stream: StreamCopy | None = None
     connection: AMQPConnection | None = None
@@ -122,6 +131,7 @@ class Bridge:
     Args:
         rings: asks for the RabbitMQ's rings.
         say: told what changes, or fails, a line each.
+        pace: its intervals.
 
     Attributes:
         moved: messages that were moved.
@@ -129,8 +139,14 @@ class Bridge:
     """
 
     def __init__(
-        self, source: Source, new: ManagementClient, rings: Callable[[], Rings], say: Callable[[str], None]
+        self,
+        source: Source,
+        new: ManagementClient,
+        rings: Callable[[], Rings],
+        say: Callable[[str], None],
+        pace: Pace = PACE,
     ) -> None:
+        self._pace = pace
         self.moved = 0
         self._source = source
         self._new = new  # where messages go
@@ -144,7 +160,7 @@ class Bridge:
         self._seen: Any = None  # the definitions that were imported last
         self._next_look = 0.0
         self._origin = ""
-        self._lost = _Backoff()  # the RabbitMQ
+        self._lost = _Backoff(pace.backoff)  # the RabbitMQ
         self._troubles: dict[str, str] = {}  # what was said last, by subject
         self._counts: deque[tuple[float, int]] = deque()  # what was moved by then
         self.on_pass: Callable[[], None] = lambda: None
@@ -192,7 +208,7 @@ class Bridge:
             self.on_pass()
             if not moved:
                 now = time.monotonic()
-                self._ending.wait(max(PAUSE, IDLE * (now - began), self._lost.until - now))
+                self._ending.wait(max(self._pace.pause, IDLE * (now - began), self._lost.until - now))
 
     def close(self) -> None:
         """Close all connections: what was taken and not moved goes back."""
@@ -236,7 +252,7 @@ class Bridge:
             self._look_at_definitions()
         except (ManagementError, RingsUnknown) as error:
             self._trouble("definitions", f"definitions: {error}")
-            self._next_look = time.monotonic() + DEFINITIONS
+            self._next_look = time.monotonic() + self._pace.definitions
         else:
             self._well("definitions")
 
@@ -257,7 +273,7 @@ class Bridge:
                     self._say(line)
             self._copied = copied
         self._find_queues(source.queues())
-        self._next_look = time.monotonic() + DEFINITIONS
+        self._next_look = time.monotonic() + self._pace.definitions
 
     def _find_queues(self, queues: list[dict[str, Any]]) -> None:
         there = set()
@@ -272,8 +288,10 @@ class Bridge:
                 drain = None
                 if one.get("type") != "stream":
                     progress = self._counter(key)
-                    drain = Drain(name, target, progress, patience=PATIENCE, is_ending=self._ending.is_set)
-                lane = self._lanes[key] = _Lane(vhost, name, target, drain, one.get("messages", 0))
+                    drain = Drain(name, target, progress, patience=self._pace.patience, is_ending=self._ending.is_set)
+                lane = self._lanes[key] = _Lane(
+                    vhost, name, target, drain, _Backoff(self._pace.backoff), one.get("messages", 0)
+                )
             if lane.drain is not None:
                 suit(lane.drain, one)
                 lane.listed = one.get("messages", 0) if expires(one) else None
@@ -412,7 +430,7 @@ class Bridge:
             raise Full(str(error)) from None
         self._trouble("target", str(error))
         self.on_pass()
-        if self._ending.wait(1.0 if isinstance(error, NoAnswer) else BACKOFF[0]):
+        if self._ending.wait(1.0 if isinstance(error, NoAnswer) else self._pace.backoff[0]):
             raise _Ending from None
 
     def _failed(self, lane: _Lane, error: Exception) -> None:

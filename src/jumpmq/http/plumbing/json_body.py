@@ -27,18 +27,24 @@ BLANKS = re.compile(r"[ \t\n\r]*")
 LONGEST_ESCAPE = len("\\u0000")
 
 
-def read_object(octets: bytes | bytearray) -> Generator[None, None, dict[str, Any]]:
+def read_object(
+    octets: bytes | bytearray, at_once: int = AT_ONCE, piece: int = PIECE
+) -> Generator[None, None, dict[str, Any]]:
     """The object that the octets are; every step is a bounded piece of work.
+
+    Args:
+        at_once: see :data:`AT_ONCE`.
+        piece: see :data:`PIECE`.
 
     Raises:
         ValueError: they are no JSON object, or an element of it is too large.
     """
-    if len(octets) <= AT_ONCE:
+    if len(octets) <= at_once:
         found = _decoder.decode(octets.decode())
         if b"\\u" in octets:
             _refuse_halves(found)
     else:
-        found = yield from _TextReader(octets.decode()).members()
+        found = yield from _TextReader(octets.decode(), at_once, piece).members()
     if not isinstance(found, dict):
         raise ValueError("it is no object")
     return found
@@ -51,8 +57,9 @@ class _TextReader:
         place: where the next character is.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at_once: int, piece: int) -> None:
         self._text = text
+        self._at_once, self._long = at_once, piece
         self._window, self._start, self._has_escapes = "", 0, False
         self._elements = 0
         self.place = 0
@@ -72,7 +79,7 @@ class _TextReader:
             members += 1
             if members > MAX_ELEMENTS:
                 raise ValueError(f"it has more than {MAX_ELEMENTS} members")
-            if members % ELEMENTS_AT_ONCE == 0 or self.place - stepped > PIECE:
+            if members % ELEMENTS_AT_ONCE == 0 or self.place - stepped > self._long:
                 stepped = self.place
                 yield
         self._expect("}")
@@ -98,7 +105,7 @@ class _TextReader:
             since += 1
             if self._elements > MAX_ELEMENTS:
                 raise ValueError(f"its lists have more than {MAX_ELEMENTS} elements")
-            if since == ELEMENTS_AT_ONCE or self.place - stepped > PIECE:
+            if since == ELEMENTS_AT_ONCE or self.place - stepped > self._long:
                 stepped, since = self.place, 0
                 yield
         self._expect("]")
@@ -118,7 +125,7 @@ class _TextReader:
 
     def _piece(self) -> tuple[str, bool]:
         """Return the next piece of a string, never split within an escape, and True for the last piece."""
-        text = self._text[self.place : self.place + PIECE]
+        text = self._text[self.place : self.place + self._long]
         for cut in range(min(len(text), LONGEST_ESCAPE + 1)):
             part = text[: len(text) - cut] + '"'
             try:
@@ -135,7 +142,7 @@ class _TextReader:
         self._next()
         for again in (False, True):
             if again or self.place - self._start > len(self._window):
-                self._window, self._start = self._text[self.place : self.place + AT_ONCE], self.place
+                self._window, self._start = self._text[self.place : self.place + self._at_once], self.place
                 self._has_escapes = "\\u" in self._window
             try:
                 found, end = _decoder.raw_decode(self._window, self.place - self._start)
@@ -146,13 +153,14 @@ class _TextReader:
                 if self._has_escapes:
                     _refuse_halves(found)
                 return found
-        raise ValueError(f"what begins at character {self.place} is malformed, or longer than {AT_ONCE} characters")
+        longest = f"longer than {self._at_once} characters"
+        raise ValueError(f"what begins at character {self.place} is malformed, or {longest}")
 
     def _next(self) -> str:
         """Return the next non-blank character; empty at the end."""
         if (character := self._text[self.place : self.place + 1]).isspace():
-            blanks = BLANKS.match(self._text, self.place, self.place + AT_ONCE)
-            if blanks is not None and len(blanks[0]) == AT_ONCE:
+            blanks = BLANKS.match(self._text, self.place, self.place + self._at_once)
+            if blanks is not None and len(blanks[0]) == self._at_once:
                 raise ValueError(f"too many blanks from character {self.place} on")
             self.place = blanks.end() if blanks is not None else self.place
             character = self._text[self.place : self.place + 1]
