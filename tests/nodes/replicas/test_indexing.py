@@ -15,7 +15,7 @@ from tests.waiting import until
 from jumpmq.nodes.replicas import indexing
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.indexing import Indexing
-from jumpmq.store.errors import DirectoryInUse
+from jumpmq.store.errors import DirectoryInUse, StoreError
 from jumpmq.store.indexing import Indexed, UnfitCopy
 from jumpmq.store.log import DIRECTORY, file_name
 
@@ -49,7 +49,10 @@ class Copy:
         self.last = self.directory.lineage[-1].segment
         self.said: asyncio.Queue[Indexed | Exception] = asyncio.Queue()
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        self.indexing = Indexing(directory, soon, self.said.put_nowait, self.said.put_nowait)
+        say = self.said.put_nowait
+        self.indexing = Indexing(
+            directory, soon, say, lambda text: say(UnfitCopy(text)), lambda text: say(StoreError(text))
+        )
 
     def run(self) -> None:
         assert self.directory.lock is not None

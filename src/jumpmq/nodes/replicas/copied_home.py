@@ -46,7 +46,7 @@ from jumpmq.replication.lineage import Lineage, Stretch, before, offset_at, segm
 from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
-from jumpmq.store.indexing import Indexed, UnfitCopy
+from jumpmq.store.indexing import Indexed
 
 FIXED_SEAT = Times(failover=math.inf)
 """Times of a home that stays with its seat: no replica takes over."""
@@ -164,9 +164,10 @@ class CopiedHome:
             self._pace.on_sync(now() if begins else None)
 
         self._disk = DiskThread(directory, self._loop, self._on_disk, self._on_disk_failure, on_work)
-        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._on_unindexed)
+        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.doubt, self.alarm)
         self._catching_up = CatchingUp(now())
-        self._shipping = Shipping(directory.directory, copy, self.send, self.send_all, self._on_gone, self.pause)
+        send_all = partial(sessions.send_all, number)
+        self._shipping = Shipping(directory.directory, copy, self.send, send_all, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
         self._asked = Asked(claims, number, self.on_value, self.on_value, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
@@ -356,10 +357,6 @@ class CopiedHome:
         """Send a frame to a replica; return its size in octets, 0 without a session."""
         return self._sessions.send(self.number, peer, frame)
 
-    def send_all(self, peers: Iterable[Replica], frame: Frame) -> None:
-        """Send a frame to replicas."""
-        self._sessions.send_all(self.number, peers, frame)
-
     def pause(self, peer: Replica, octets: int) -> float:
         """Return the seconds to wait before octets are sent to a replica: clients come first while it catches up."""
         leader = self.roles.leader
@@ -428,12 +425,6 @@ class CopiedHome:
                 self._act(self.roles.on_removed(first))
             self._disk.do(Remove(going))
         self._index()
-
-    def _on_unindexed(self, error: Exception) -> None:
-        if isinstance(error, UnfitCopy):
-            self.doubt(str(error))
-        else:
-            self.alarm(str(error))
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
         """Handle a failed write of the note. A mark is written with the next note, a promise is repeated; a candidate

@@ -36,7 +36,8 @@ class Indexing:
         directory: of the copy.
         soon: has a function called in the event loop; any thread may call it.
         on_indexed: takes the result of a run.
-        on_failure: takes the error of a run that failed.
+        on_unfit: told what is missing or damaged, where a run ended for that.
+        on_failure: told why a run failed otherwise.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Indexing:
         directory: Path,
         soon: Callable[[Callable[[], None]], object],
         on_indexed: Callable[[Indexed], None],
-        on_failure: Callable[[Exception], None],
+        on_unfit: Callable[[str], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._on_indexed = on_indexed
+        self._on_unfit = on_unfit
         self._on_failure = on_failure
         self._thread = Background("jumpmq-indexing", self._wake)
         self._soon = soon
@@ -125,7 +128,7 @@ class Indexing:
             return
         if isinstance(result, Exception):
             self._resumes = boot_time() + RETRY
-            self._on_failure(result)
+            (self._on_unfit if isinstance(result, UnfitCopy) else self._on_failure)(str(result))
         else:
             self._resumes = 0.0
             self._tried = result.segment  # one run may not come all the way
