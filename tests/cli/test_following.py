@@ -25,7 +25,7 @@ import jumpmq
 from jumpmq.cli.jumpmq import app
 from jumpmq.cli.migration import source
 from jumpmq.cli.migration.draining import Drain, MigrationError, Target
-from jumpmq.cli.migration.following import Bridge, Pace
+from jumpmq.cli.migration.following import Bridge, BridgePace
 from jumpmq.cli.migration.source import Source, suit
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost
 from jumpmq.management import ClientTLS, ManagementClient
@@ -66,7 +66,7 @@ def bridge(
 ) -> Bridge:
     address = AMQPAddress.parse(f"amqp://{user}@127.0.0.1:{old.port}/{vhost}")
     place = Source(address, ClientTLS(), ManagementClient(old.http_url), vhost)
-    pace = Pace(pause=0.02, definitions=0.05, patience=0.1, backoff=(0.01, 0.05))
+    pace = BridgePace(pause=0.02, definitions=0.05, patience=0.1, backoff=(0.01, 0.05))
     return Bridge(place, ManagementClient(new.http_url), dict, said.append, pace)
 
 

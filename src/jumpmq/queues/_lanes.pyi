@@ -26,7 +26,8 @@ class Share:
     @property
     def count(self) -> int:
         """Number of slots waiting for their turn."""
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the same number."""
 
 class Lanes:
     """A lane per slot, and the rings of turns; see :mod:`jumpmq.queues.slots`."""
@@ -42,7 +43,8 @@ class Lanes:
     def size(self) -> int:
         """Octets of the bodies of these messages."""
     @property
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """Number of slots."""
     @property
     def limit(self) -> int:
         """Maximum number of unacknowledged messages per slot."""

@@ -52,7 +52,7 @@ class _Ending(Exception):
 
 
 @dataclass(frozen=True)
-class Pace:
+class BridgePace:
     """Intervals of a bridge, in seconds.
 
     Attributes:
@@ -68,12 +68,12 @@ class Pace:
     backoff: tuple[float, float] = (0.5, 30.0)
 
 
-PACE = Pace()
+PACE = BridgePace()
 
 
 @dataclass
 class _Backoff:
-    """Retry times after a failure; ``bounds`` as in :class:`Pace`."""
+    """Retry times after a failure; ``bounds`` as in :class:`BridgePace`."""
 
     bounds: tuple[float, float]
     seconds: float = 0.0
@@ -144,7 +144,7 @@ class Bridge:
         new: ManagementClient,
         rings: Callable[[], Rings],
         say: Callable[[str], None],
-        pace: Pace = PACE,
+        pace: BridgePace = PACE,
     ) -> None:
         self._pace = pace
         self.moved = 0
