@@ -129,7 +129,7 @@ def look(data: bytes, twin: bool) -> None:
 
 def plain(events: list[Any]) -> list[Any]:
     """Events as values that can be compared."""
-    found = []
+    found: list[tuple[Any, ...]] = []
     for event in events:
         if hasattr(event, "messages"):
             fields = [

@@ -14,6 +14,6 @@ from jumpmq.amqp.errors import PreconditionFailed
         ("é" * 200, "PRECONDITION_FAILED - " + "é" * 115 + "..."),
     ],
 )
-def test_reply_texts(text, reply_text):
+def test_reply_texts(text: str, reply_text: str) -> None:
     assert PreconditionFailed(text).reply_text == reply_text
     assert len(reply_text.encode()) <= 255

@@ -62,7 +62,7 @@ def content(message: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def scanned(twin: ModuleType, octets: bytes, frame_max: int = 131072) -> tuple[list[Any], int]:
+def scanned(twin: ModuleType, octets: bytes | bytearray | memoryview, frame_max: int = 131072) -> tuple[list[Any], int]:
     events, used = twin.scan(octets, frame_max, NOW)
     return list(map(shown, events)), used
 

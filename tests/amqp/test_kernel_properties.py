@@ -26,7 +26,7 @@ OCTET = st.none() | st.integers(0, 255)
 SECONDS = st.none() | st.integers(0, 1 << 40) | st.sampled_from([253402300799, 253402300800, (1 << 64) - 1])
 WHOLE = st.builds(
     lambda words, headers, octets, seconds: Properties(
-        *words[:2], headers, *octets, *words[2:6], seconds, *words[6:]
+        *(*words[:2], headers, *octets, *words[2:6], seconds, *words[6:])
     ).encode(),
     st.lists(WORDS, min_size=10, max_size=10),
     st.none() | FIELDS,

@@ -4,6 +4,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.consumer import Rows
 
 
 class Taker:
@@ -52,6 +53,9 @@ class Taker:
 
     def deliver(self, messages: list[Message]) -> None:
         self.held += messages
+
+    def deliver_rows(self, rows: Rows) -> None:
+        raise NotImplementedError  # of streams alone
 
     def owns(self, epoch: int) -> None:
         self.epochs.append(epoch)

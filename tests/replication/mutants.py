@@ -201,7 +201,8 @@ def _deletes_what_is_absent(self: Follower, peer: str, lead: Any, on_lead: Any =
 
 
 def _removable_where_absent(self: Copy) -> int:
-    return max(lineage.segment_at(self.complete), self.__dict__.get("absent", 0))
+    absent: int = self.__dict__.get("absent", 0)
+    return max(lineage.segment_at(self.complete), absent)
 
 
 def _first_file_is_enough(self: Joining) -> Any:

@@ -41,6 +41,11 @@ class Story(Walk):
     def _trim(self, name: str) -> None:
         """Segments go when the story says so: those of a manifest are pinned while a member reads them."""
 
+    def leads(self, name: str) -> bool:
+        """Whether a node runs and leads."""
+        replica = self.node(name).replica
+        return replica is not None and replica.leader is not None
+
     def node(self, name: str) -> Node:
         node: Node = self.world.nodes[name]
         return node
@@ -168,7 +173,7 @@ def a_tail_of_another_epoch(seed: int) -> None:
     story.lose(name, power=False)
     story.world.blocked = frozenset()
     story.world.shut = frozenset()
-    story.until(lambda: story.node("a").replica is None or story.node("a").replica.leader is None)
+    story.until(lambda: not story.leads("a"))
     story.find(name)
     story.until(lambda: story.delivering)
     story.more()
@@ -186,7 +191,7 @@ def a_leader_that_lost_octets(seed: int) -> None:
     disk.cut((disk.files[-1].segment << 32) + 1)
     disk.excused = True
     story.find("a")
-    story.until(lambda: story.node("a").replica is not None and story.node("a").replica.leader is not None)
+    story.until(lambda: story.leads("a"))
     story.find("b")
     story.find("c")
     story.until(lambda: story.world.trouble)
@@ -229,7 +234,7 @@ def a_deposed_leader_connects_again(seed: int) -> None:
     for peer in "bc":
         story.world._break("a", peer)
     story.world.blocked = frozenset()
-    story.until(lambda: story.node("a").replica is None or story.node("a").replica.leader is None)
+    story.until(lambda: not story.leads("a"))
     story.world.shut = frozenset()
     story.until(lambda: story.set == "abc")
     story.more()

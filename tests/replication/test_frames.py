@@ -1,5 +1,7 @@
 """Frames between replicas: golden octets that a reader can take apart by hand, and octets that are none."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,7 +127,7 @@ def test_no_octets_make_anything_but_a_frame_or_its_error(octets: bytes, kind: i
 @given(st.data())
 def test_frames_are_cut_from_whatever_pieces_come(data: st.DataObject) -> None:
     octets = b"".join(bytes.fromhex(one) for one in GOLDEN)
-    splitter, found = Splitter(), []
+    splitter, found = Splitter(), list[Any]()
     while octets:
         count = data.draw(st.integers(1, len(octets)))
         found += splitter.feed(octets[:count])

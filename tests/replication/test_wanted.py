@@ -1,5 +1,7 @@
 """Wishes for copies: members that are added and removed."""
 
+from collections.abc import Callable
+
 import pytest
 
 from jumpmq.replication.configuration import ConfigurationError
@@ -35,11 +37,12 @@ def test_a_substitute_of_the_seat_stays_the_last_member() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    for change in (
+    refused: tuple[Callable[[], object], ...] = (
         lambda: THREE.with_member("a"),
         lambda: THREE.without_member("b"),
         lambda: THREE.without_member("d"),
         lambda: Wanted.of("a", list("abcdefg"), 7).with_member("h"),
-    ):
+    )
+    for change in refused:
         with pytest.raises(ConfigurationError):
             change()

@@ -356,7 +356,7 @@ class World:
             require(frame.epoch <= disk.noted[0], "I6", f"{disk.name} answers in {frame.epoch} before it is noted")
             require(frame.epoch >= self.answered.get(disk.name, 0), "I6", f"{disk.name} answers in {frame.epoch} again")
             self.answered = {**self.answered, disk.name: frame.epoch}
-        if type(frame) in (f.Matched, f.Stored) and not disk.false:
+        if isinstance(frame, (f.Matched, f.Stored)) and not disk.false:
             there = max(end_of(disk.lineage(synced=True)), before(disk.begins))
             require(frame.position <= there, "I11", f"{disk.name} said what is not on disk")
         peer = node_of(send.to)
@@ -432,15 +432,18 @@ class World:
         require(extends(lineage, self.done), "I4", f"{node.name} reveals {lineage}, and {self.done} was complete")
         self.done = (*(one for one in self.done if one.segment < lineage[0].segment), *lineage)
         holders = sum(one.disk.false or self._has(one.disk) for one in self.nodes.values())
+        assert node.replica.leader is not None
         require(holders >= node.replica.leader.known.min, "I5", f"{holders} copies of what is complete")
         self.check_survival()
 
     def _do_serve(self, node: Node, serve: a.Serve) -> None:
         assert node.replica is not None
+        leader = node.replica.leader
+        assert leader is not None
         # One that was deposed, and does not know it, may serve what was complete when it began: it delivers nothing.
         if not node.disk.excused and not self.lost and serve.epoch == self.value.epoch:
             require(extends(node.disk.lineage(), self.done), "I1", f"{node.name} serves without what is complete")
-            require(end_of(self.done) >= node.replica.leader.start, "I10", f"{node.name} serves what is not complete")
+            require(end_of(self.done) >= leader.start, "I10", f"{node.name} serves what is not complete")
         node.writing = serve.epoch
 
     def _do_close(self, node: Node, close: a.Close) -> None:
@@ -716,8 +719,8 @@ class World:
                 self._on_want(node, peer, frame)
             case f.Manifest() | f.Piece():
                 if node.joining is not None and node.joining.source == peer:
-                    on = node.joining.on_manifest if type(frame) is f.Manifest else node.joining.on_piece
-                    self.act(node, on(frame))
+                    on_piece, on_manifest = node.joining.on_piece, node.joining.on_manifest
+                    self.act(node, on_piece(frame) if isinstance(frame, f.Piece) else on_manifest(frame))
             case _:
                 self.act(node, node.replica.on_frame(peer, frame))
         return True

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A small local Spark: two cores, and a task may fail twice before its job does."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 or later")
@@ -59,13 +60,13 @@ def spark(tmp_path_factory):
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[jumpmq.RunningBroker]:
     """A durable broker on free ports, with queues spread over the processes of ``--workers``."""
     workers = request.config.getoption("--workers")
-    spread = {"queue_leader_locator": "balanced"} if workers > 1 else {}
-    with jumpmq.running(data_dir=tmp_path / "broker", workers=workers, **spread) as running:
+    locator = "balanced" if workers > 1 else "client-local"
+    with jumpmq.running(data_dir=tmp_path / "broker", workers=workers, queue_leader_locator=locator) as running:
         yield running
 
 
 @pytest.fixture
-def channel(broker):
+def channel(broker: jumpmq.RunningBroker) -> Iterator[Any]:
     """A channel of a real AMQP client, with a durable hash exchange ``x`` over the queues ``q1`` and ``q2``."""
     with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         channel = connection.channel()
@@ -81,5 +82,5 @@ def one_process(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def api(broker):
+def api(broker: jumpmq.RunningBroker) -> API:
     return API(broker.http_url)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def run_dawdling(spark: Any, url: str, queue: str, marks: str, rows: int) -> int
     return rows
 
 
-JOBS = {
+JOBS: dict[str, Callable[..., Any]] = {
     "delta": run_delta,
     "archive": run_archive,
     "rebalance": run_rebalance,

@@ -76,11 +76,13 @@ class Restartable:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._stack = contextlib.ExitStack()
-        self._ports = {"port": 0, "http_port": 0}
+        self._port = self._http_port = 0
 
     def __enter__(self) -> Restartable:
-        running = self._stack.enter_context(jumpmq.running(data_dir=self._directory, **self._ports))
-        self._ports = {"port": running.port, "http_port": running.http_port}
+        running = self._stack.enter_context(
+            jumpmq.running(data_dir=self._directory, port=self._port, http_port=self._http_port)
+        )
+        self._port, self._http_port = running.port, running.http_port
         self.http_url, self.amqp_url = running.http_url, running.amqp_url
         return self
 

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.crashes import Recorder
@@ -105,9 +106,12 @@ def test_a_huge_commit_is_laid_out_in_steps_and_others_stage_and_settle_in_betwe
 ) -> None:
     laid_out: list[int] = []
     block = records.messages_block
-    monkeypatch.setattr(
-        records, "messages_block", lambda *args, **named: (laid_out.append(len(args[1])), block(*args, **named))[1]
-    )
+
+    def noted(*args: Any, **named: Any) -> Any:
+        laid_out.append(len(args[1]))
+        return block(*args, **named)
+
+    monkeypatch.setattr(records, "messages_block", noted)
     count = 3 * COMMIT_MESSAGES
     taken = make_messages(1, 100)
     opened.store.append(1, taken)
@@ -170,7 +174,7 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
     messages = make_messages(1, 1000)
     opened.store.append(1, messages)
     opened.commit()
-    batch, counts = messages[0].batch, []
+    batch, counts = messages[0].batch, list[int]()
     threads = [
         threading.Thread(target=lambda: counts.extend(len(opened.store.read(batch, 1, 1000)) for _ in range(20)))
         for _ in range(3)

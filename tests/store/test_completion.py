@@ -168,7 +168,7 @@ def test_commits_are_complete_by_position(tmp_path: Path) -> None:
         if number % 3 == 0 and stored:
             copies.complete(stored[-1] + (1 << 20))  # behind the end of this disk's log: it has not answered yet
         receipt = opened.store.flush()
-        opened.work_until(lambda number=number: len(stored) > number)
+        opened.work_until(lambda number=number: len(stored) > number)  # type: ignore[misc]
         if opened.store.committed < receipt:
             copies.complete(stored[-1] - 1)
             opened.store.completed()

@@ -3,6 +3,7 @@
 import gc
 import os
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def test_of_several_changes_in_one_commit_the_last_counts(opened: Opened) -> Non
 
 def test_many_changes_of_many_turns_are_more_than_one_commit(opened: Opened) -> None:
     names = [str(number) for number in range(COMMIT_DEFINITIONS)]
-    for change in (lambda name: opened.store.put("queue", name, 1), lambda name: opened.store.delete("queue", name)):
+    store = opened.store
+    for change in (partial(store.put, "queue", value=1), partial(store.delete, "queue")):
         for name in [*names, "last"]:
             change(name)
             receipt = opened.store.flush(begin=False)

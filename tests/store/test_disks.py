@@ -349,7 +349,7 @@ def fill_and_drain(opened: Opened) -> None:
         seq += 4
         opened.store.append(1, messages)
         number = opened.store.flush()
-        opened.work_until(lambda number=number: opened.store.committed >= number or not opened.errors.empty())
+        opened.work_until(lambda number=number: opened.store.committed >= number or not opened.errors.empty())  # type: ignore[misc]
         backlog += messages
     assert "No space left on device" in str(opened.errors.get())
     assert len(backlog) > 24

@@ -29,7 +29,7 @@ def positions(told: tuple[int, int]) -> list[int]:
 
 def test_the_position_behind_each_commit_is_told(tmp_path: Path, told: tuple[int, int]) -> None:
     opened = Opened(tmp_path / "data", segment_bytes=4 << 10, tell=told[1])
-    ends = []
+    ends: list[int] = []
     for seq in range(1, 30):
         opened.store.append(1, make_messages(seq, seq, body=lambda seq: bytes(seq * 97 % 900)))
         opened.store.flush(begin=False)
@@ -96,7 +96,7 @@ def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told:
     disk = Disk()
     opened = Opened(tmp_path / "data", disk, tell=told[1], ship=ship)
     for seq, size in enumerate((10, 20, 30, 1 << 17, 40, 50), start=1):
-        opened.store.append(1, make_messages(seq, seq, body=lambda seq, size=size: bytes(size)))
+        opened.store.append(1, make_messages(seq, seq, body=lambda seq, size=size: bytes(size)))  # type: ignore[misc]
         opened.commit()
     (stretch,) = read_lineage(tmp_path / "data").lineage
     octets = (tmp_path / "data" / DIRECTORY / file_name(stretch.segment)).read_bytes()
@@ -135,12 +135,12 @@ def test_what_a_start_found_is_there_after_a_loss_of_power(tmp_path: Path, why: 
         del calls[sync]
     killed_now(tmp_path / "first", tmp_path / "second")
     first.close()
-    recorder = Recorder()
-    second = Opened(tmp_path / "second", recorder)
+    files = Recorder()
+    second = Opened(tmp_path / "second", files)
     assert left(second) == {1: [1, 2, 3, 4]}
     second.store.append(1, make_messages(5, 5))
     second.commit()
-    calls += recorder.calls
+    calls += files.calls
     second.close()
     for seed in range(20):
         disk = SimulatedDisk(index, Random(seed))

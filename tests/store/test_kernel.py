@@ -20,7 +20,7 @@ NOW = 1_700_000_000.25
 
 @given(MESSAGES)
 def test_columns(values: list[tuple[Any, ...]]) -> None:
-    messages = [Message(*value, NOW + place) for place, value in enumerate(values)]
+    messages = [Message(*(*value, NOW + place)) for place, value in enumerate(values)]
     for place, message in enumerate(messages):
         message.seq = 5 + place
 
@@ -33,7 +33,7 @@ def test_columns(values: list[tuple[Any, ...]]) -> None:
 
 @given(MESSAGES, st.booleans(), st.sampled_from([0, 3, 1 << 20]))
 def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], expires: bool, gather: int) -> None:
-    messages = [Message(*value, NOW + place % 2) for place, value in enumerate(values)]
+    messages = [Message(*(*value, NOW + place % 2)) for place, value in enumerate(values)]
     for seq, message in enumerate(messages, 5):
         message.seq = seq
         message.expires_at = NOW + 60 if expires and seq > 5 else 0.0
@@ -80,7 +80,7 @@ def described(messages: list[Message]) -> list[tuple[Any, ...]]:
 @given(MESSAGES.filter(bool), st.booleans(), st.booleans())
 def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: bool, gaps: bool) -> None:
     """Whatever the messages have in common, and also from the twin's hands."""
-    messages = [Message(*value, NOW + place % 2) for place, value in enumerate(values)]
+    messages = [Message(*(*value, NOW + place % 2)) for place, value in enumerate(values)]
     for place, message in enumerate(messages, 1):
         message.seq, message.persistent = place * (1 + gaps), True
         message.expires_at = NOW + 60 if expires and place % 2 else 0.0
@@ -92,9 +92,11 @@ def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: b
         columns = content.columns()
         names = [content.octets[start:end].decode() for start, end in columns.exchange.spans()]
         own = [content.octets[start:end] for start, end in columns.properties.spans()]
-        places = (columns.routing_key.start, columns.routing_key.offsets, columns.body.start, columns.body.offsets)
-        times = (columns.seq, columns.published, columns.expires)
-        again = reference.from_columns(content.octets, *times, names, own, *places, len(messages))
+        key, body = columns.routing_key, columns.body
+        again = reference.from_columns(
+            content.octets, columns.seq, columns.published, columns.expires, names, own,
+            key.start, key.offsets, body.start, body.offsets, len(messages),
+        )  # fmt: skip
         assert described(again) == described(messages)
 
 

@@ -11,7 +11,7 @@ from jumpmq.store import losses
 from jumpmq.store.files import Files
 from jumpmq.store.inspection import check, salvage
 from jumpmq.store.kinds import LOSS
-from jumpmq.store.recovery import OpenSegment
+from jumpmq.store.scan import OpenSegment
 
 QUEUES = {1: set(range(1, 202)), 2: set(range(1, 202)) - set(range(41, 61)), 3: set(range(1, 202, 2))}
 """The messages that each queue of :func:`make` has."""

@@ -7,7 +7,8 @@ import pytest
 from tests.store.opened import Opened, content, left, make_messages, seqs
 
 from jumpmq.store import StoreError
-from jumpmq.store.batch import MAX_BYTES, MAX_COUNT
+from jumpmq.store.batch import MAX_BYTES
+from jumpmq.store.records import MAX_COUNT
 
 
 def test_come_back_whole_and_in_order(opened: Opened) -> None:

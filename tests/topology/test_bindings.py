@@ -17,7 +17,7 @@ def test_what_must_exist_to_be_bound(built: Built) -> None:
         (lambda: built.feed("source", "destination"), "no exchange 'source' in vhost '/'"),
     ):
         with pytest.raises(NotFound) as refused:
-            refusing()
+            refusing()  # type: ignore[no-untyped-call]
         assert refused.value.text == text
 
 

@@ -249,7 +249,7 @@ def test_a_queue_with_slots_holds_and_then_slots(scaled: Scaled) -> None:
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_a_weight_that_changes_is_a_change_of_the_ring(removal: str) -> None:
-    scaled = Scaled(**{"ring-removal": removal})
+    scaled = Scaled(None, "x-consistent-hash", **{"ring-removal": removal})
     scaled.add("a", "b")
     scaled.publish(*KEYS)
     homes = {key: scaled.home(key) for key in KEYS}
@@ -298,7 +298,7 @@ def test_what_comes_by_another_way_does_not_wait(scaled: Scaled) -> None:
 
 
 def test_without_the_argument_nothing_waits() -> None:
-    scaled = Scaled(**{"ordered-scaling": False})
+    scaled = Scaled(None, "x-consistent-hash", **{"ordered-scaling": False})
     scaled.add("a", "b")
     scaled.publish(*KEYS)
     scaled.add("c")

@@ -72,7 +72,7 @@ def test_integers_are_equivalent_whatever_their_size_on_the_wire(built: Built) -
 def test_other_flags_are_refused(built: Built, flag: str) -> None:
     built.queue("q")
     with pytest.raises(PreconditionFailed) as refused:
-        built.queue("q", **{flag: True})
+        built.queue("q", {}, **{flag: True})
     assert refused.value.reply_text == (
         f"PRECONDITION_FAILED - inequivalent arg '{flag}' for queue 'q' in vhost '/': "
         "received 'true' but current is 'false'"

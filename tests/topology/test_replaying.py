@@ -128,7 +128,7 @@ CHANGES = st.one_of(
         DeclareExchange
     ),
     st.builds(
-        lambda host, name, held, *flags: ExchangeDefinition(host, name, held[0], *flags, Arguments([held[1]])),
+        lambda host, name, held, *flags: ExchangeDefinition(*(host, name, held[0], *flags, Arguments([held[1]]))),
         HOSTS,
         EXCHANGES,
         HOLDING,

@@ -185,8 +185,8 @@ def test_nobody_publishes_to_an_exchange_that_is_not_there(built: Built) -> None
 def test_a_queue_pushes_what_it_is_routed(built: Built) -> None:
     """The same message in two queues is two objects there, each numbered by its queue."""
     first, second = built.queue("a"), built.queue("b")
-    for queue in "ab":
-        built.bind("amq.fanout", queue)
+    for name in "ab":
+        built.bind("amq.fanout", name)
     second.push([message("earlier")])
     for queue, messages in built.route("amq.fanout", message("x"), message("y"), plain=True).queues.items():
         queue.push(messages)

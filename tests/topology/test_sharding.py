@@ -13,6 +13,7 @@ from tests.topology.built import Built, keys, message
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.queues.classic import ClassicQueue
 from jumpmq.store import Store
 from jumpmq.topology import (
     AddHome,
@@ -70,7 +71,7 @@ SHARDS = ["sharding: x - jumpmq@test - 0", "sharding: x - jumpmq@test - 1"]
 def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
     with opened(tmp_path) as built:
         built.exchange("x", "direct", durable=True)
-        shard(built, 2, **{"routing-key": "1234", "single-active-consumer": True})
+        shard(built, 2, "^x$", **{"routing-key": "1234", "single-active-consumer": True})
     with opened(tmp_path) as built:
         assert bound(built) == [(name, "1234") for name in SHARDS]
         assert [built.vhost.queues[name].limits.single_active_consumer for name in names(built)] == [True, True]
@@ -291,7 +292,7 @@ def test_what_is_asked_for_during_a_change_waits_for_it_in_order(slowly: Slowly)
         "refused": Bind("/", Binding("x", "queue", SHARDS[0])),
     }
     for name, change in asked.items():
-        topology.propose(change).then(lambda name=name: told.append(name))
+        topology.propose(change).then(lambda name=name: told.append(name))  # type: ignore[misc]
     assert told == []
     for _ in slowly.steps():
         pass
@@ -360,10 +361,11 @@ def test_shards_may_serve_one_consumer_at_a_time(built: Built) -> None:
     built.exchange("x", "fanout")
     shard(built, 1)
     (queue,) = built.vhost.queues.values()
+    assert isinstance(queue, ClassicQueue)
     first, second = Taker(queue).start(), Taker(queue).start()
     queue.push([message(str(number)) for number in range(10)])
     assert second.held
-    shard(built, 1, **{"single-active-consumer": True})
+    shard(built, 1, "^x$", **{"single-active-consumer": True})
     before = len(second.held)
     queue.push([message(str(number)) for number in range(10)])
     assert len(second.held) == before
@@ -373,7 +375,7 @@ def test_shards_may_serve_one_consumer_at_a_time(built: Built) -> None:
 @pytest.mark.parametrize("end", [ClearPolicy("/", "shards"), DeleteExchange("/", "x")])
 def test_without_the_policy_or_the_exchange_all_are_served(built: Built, end: Any) -> None:
     built.exchange("x", "fanout")
-    shard(built, 1, **{"single-active-consumer": True})
+    shard(built, 1, "^x$", **{"single-active-consumer": True})
     (queue,) = built.vhost.queues.values()
     assert queue.limits.single_active_consumer
     built.topology.apply(end)
@@ -411,7 +413,7 @@ def test_a_kind_of_queue_that_there_is_not(built: Built) -> None:
 
 def test_streams_have_no_single_active_consumer(built: Built) -> None:
     with pytest.raises(InvalidPolicy, match="single-active-consumer is not possible with queue-type stream"):
-        shard(built, 1, **{"queue-type": "stream", "single-active-consumer": True})
+        shard(built, 1, "^x$", **{"queue-type": "stream", "single-active-consumer": True})
 
 
 @pytest.mark.parametrize(("policy", "expected"), [({}, "quorum"), ({"queue-type": "classic"}, "classic")])
@@ -433,6 +435,7 @@ def test_shards_at_a_glance(built: Built) -> None:
     queues = list(built.vhost.queues.values())
     for queue, count in zip(queues, (1, 5, 0), strict=True):
         queue.push([message() for _ in range(count)])
+    assert isinstance(queues[0], ClassicQueue)
     Taker(queues[0], prefetch=1).start()
     shard(built, 1)
     shards = built.topology.sharding.shards(built.vhost, "x")

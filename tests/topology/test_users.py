@@ -35,7 +35,7 @@ def test_a_pattern_is_searched_in_the_name(pattern: str, name: str, allowed: boo
 def test_each_operation_has_its_pattern() -> None:
     granted = Permissions("^c", "^w", "^r")
     for operation in ("configure", "write", "read"):
-        assert [name for name in ("c", "w", "r") if granted.allows(operation, name)] == [operation[0]]  # type: ignore[arg-type]
+        assert [name for name in ("c", "w", "r") if granted.allows(operation, name)] == [operation[0]]
 
 
 def test_permissions_are_given_and_taken(built: Built) -> None:
@@ -45,7 +45,7 @@ def test_permissions_are_given_and_taken(built: Built) -> None:
     assert ann.tags == ("monitoring",)
     assert ann.permissions == {"/": Permissions(".*", "^out", "")}
     built.topology.apply(PutUser("ann", "other hash"))
-    assert (ann.password_hash, ann.tags, list(ann.permissions)) == ("other hash", (), ["/"])
+    assert [ann.password_hash, *ann.tags, *ann.permissions] == ["other hash", "/"]
     built.topology.apply(ClearPermissions("ann", "/"))
     assert ann.permissions == {}
 

@@ -6,13 +6,16 @@ import contextlib
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.http.api import API
 from tests.waiting import PATIENCE, until
 
 import jumpmq
+from jumpmq import RunningBroker
 
 BROWSERS = {
     "chromium": ("chromium-headless-shell", "chromium", "google-chrome"),
@@ -22,7 +25,7 @@ WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory, request):
+def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     """A durable broker for all tests of a file, each of which uses names of its own; of as many workers as ``--homes``
     says, or nodes as ``--nodes`` says."""
     place = tmp_path_factory.mktemp("page") / "data"
@@ -38,7 +41,7 @@ def broker(tmp_path_factory, request):
 
 
 @pytest.fixture(scope="module")
-def api(broker):
+def api(broker: RunningBroker) -> API:
     return API(broker.http_url)
 
 
@@ -46,19 +49,19 @@ BROWSER = os.environ.get("JUMPMQ_BROWSER", "chromium")
 """The kind of browser that tests use, one of :data:`BROWSERS`."""
 
 
-def not_in_firefox(reason):
+def not_in_firefox(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(BROWSER == "firefox", reason=reason)
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser() -> Iterator[Any]:
     """A browser for all tests of a file."""
     with launched(BROWSER) as running:
         yield running
 
 
 @contextlib.contextmanager
-def launched(kind):
+def launched(kind: str) -> Iterator[Any]:
     """A browser of this kind; while it runs, no test can have an event loop in this thread."""
     missing = "playwright is not installed (pip install playwright)"
     playwright = pytest.importorskip("playwright.sync_api", reason=missing)
@@ -76,7 +79,7 @@ def launched(kind):
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory):
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pictures of the page are kept: JUMPMQ_SCREENSHOTS, or a directory that pytest removes some day."""
     place = Path(os.environ.get("JUMPMQ_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
     place.mkdir(parents=True, exist_ok=True)
@@ -84,11 +87,14 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture
-def open_page(browser, broker, pictures):
+def open_page(browser: Any, broker: RunningBroker, pictures: Path) -> Iterator[Callable[..., Site]]:
     """Opens the page in a window of its own; what it complains of fails the test."""
-    contexts, complaints = [], []
+    contexts: list[Any] = []
+    complaints: list[str] = []
 
-    def opened(user="guest", password="guest", *, scheme="light", viewport=WIDE):
+    def opened(
+        user: str | None = "guest", password: str = "guest", *, scheme: str = "light", viewport: dict[str, int] = WIDE
+    ) -> Site:
         context = browser.new_context(color_scheme=scheme, viewport=viewport, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
@@ -103,13 +109,14 @@ def open_page(browser, broker, pictures):
     assert not complaints
 
 
-def is_complaint(message):
+def is_complaint(message: Any) -> bool:
     """Whether the console tells of a mistake of ours: that the broker refuses something is not one."""
-    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+    is_told: bool = message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+    return is_told
 
 
 @pytest.fixture
-def site(open_page):
+def site(open_page: Callable[..., Site]) -> Site:
     """The page as guest sees it."""
     return open_page()
 
@@ -117,14 +124,14 @@ def site(open_page):
 class Site:
     """The page in a browser's window, as somebody uses it who reads what is on it."""
 
-    def __init__(self, page, address, pictures):
+    def __init__(self, page: Any, address: str, pictures: Path) -> None:
         self.page, self.address, self._pictures = page, address, pictures
-        self._unanswered = set()
+        self._unanswered: set[Any] = set()
         page.on("request", lambda request: self._unanswered.add(request) if "/api/" in request.url else None)
         for end in ("requestfinished", "requestfailed"):
             page.on(end, lambda request: self._unanswered.discard(request))
 
-    def log_in(self, user, password):
+    def log_in(self, user: str | None, password: str) -> Site:
         self.page.goto(self.address)
         if user is not None:
             self.page.get_by_label("User").fill(user)
@@ -133,14 +140,14 @@ class Site:
             self.page.get_by_role("heading", level=1, name="Overview").wait_for()
         return self
 
-    def go(self, *parts):
+    def go(self, *parts: str) -> Site:
         """Open the view at this address."""
         from urllib.parse import quote
 
         self.page.goto(self.address + "#/" + "/".join(quote(part, safe="") for part in parts))
         return self._at("/".join(parts))
 
-    def follow(self, link):
+    def follow(self, link: Any) -> Site:
         """Click a link, and wait for the view that it leads to."""
         from urllib.parse import unquote
 
@@ -148,13 +155,13 @@ class Site:
         link.click()
         return self._at(place)
 
-    def _at(self, place):
+    def _at(self, place: str) -> Site:
         """Wait until this view is drawn in place of the one before, and has the focus."""
         until(lambda: self.page.evaluate("document.body.dataset.place") == place)
         self.page.locator("main .panel, main .listing, main .charts, main table, main .empty").first.wait_for()
         return self
 
-    def press(self, name, within=None):
+    def press(self, name: str, within: Any = None) -> Site:
         """Press the button of this name; if it opens a dialog, wait for that."""
         button = (within or self.page).get_by_role("button", name=name, exact=True)
         opens = button.get_attribute("aria-haspopup") == "dialog"
@@ -163,7 +170,7 @@ class Site:
             self.page.get_by_role("dialog").wait_for()
         return self
 
-    def fill(self, **fields):
+    def fill(self, **fields: str) -> Site:
         """Fill in the fields by their names: of the dialog, if there is one."""
         dialog = self.page.get_by_role("dialog")
         form = dialog if dialog.count() else self.page
@@ -179,7 +186,7 @@ class Site:
                 field.fill(value)
         return self
 
-    def confirm(self, name):
+    def confirm(self, name: str) -> Site:
         """Press a button, and press it again in the dialog that asks."""
         self.press(name)
         dialog = self.page.get_by_role("dialog")
@@ -187,34 +194,34 @@ class Site:
         dialog.wait_for(state="detached")
         return self
 
-    def submit(self, name):
+    def submit(self, name: str) -> Site:
         """Send the form of the dialog."""
         dialog = self.page.get_by_role("dialog")
         self.press(name, dialog)
         dialog.wait_for(state="detached")
         return self
 
-    def see(self, text):
+    def see(self, text: str | re.Pattern[str]) -> Site:
         """Wait until the text can be seen."""
         self.page.get_by_text(re.compile(text) if isinstance(text, str) else text).first.wait_for()
         return self
 
-    def row(self, text):
+    def row(self, text: str | re.Pattern[str]) -> Any:
         """The row of a table that has the text."""
         return self.page.get_by_role("row").filter(has_text=text).first
 
-    def settle(self):
+    def settle(self) -> Site:
         """Wait until all that was asked for has come, and is drawn."""
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
-        def nothing_is_open():
+        def nothing_is_open() -> bool:
             self.page.evaluate(frames)
             return not self._unanswered
 
         until(lambda: nothing_is_open() and nothing_is_open())
         return self
 
-    def picture(self, name):
+    def picture(self, name: str) -> Site:
         """Keep a picture of the whole page; not in Firefox, which complains of the style that is put in for that."""
         self.settle()
         if self.page.context.browser.browser_type.name != "firefox":

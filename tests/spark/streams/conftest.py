@@ -1,11 +1,13 @@
 """Streams behind an exchange."""
 
+from typing import Any
+
 import pytest
 from tests.spark.streams.published import STREAM
 
 
 @pytest.fixture
-def streams(channel):
+def streams(channel: Any) -> Any:
     """The channel, with the streams ``s1`` and ``s2`` bound to a hash exchange ``x`` that has no other queues."""
     for queue in ("q1", "q2"):
         channel.queue_delete(queue)

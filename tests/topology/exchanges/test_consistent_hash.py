@@ -298,8 +298,8 @@ def test_an_exchange_decides_as_the_ring_with_its_function(
         for key, number in sent.items()
     ]
     found = built.vhost.route("e", messages).queues
-    for queue, routed in found.items():
+    for target, routed in found.items():
         for key in (one.routing_key for one in routed):
-            assert expected.route(sent[key.decode()] if "hash-header" in arguments else key) == queue.name
+            assert expected.route(sent[key.decode()] if "hash-header" in arguments else key) == target.name
     assert sum(map(len, found.values())) == 100
     assert len(found) == 3

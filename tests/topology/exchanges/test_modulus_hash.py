@@ -84,8 +84,10 @@ def test_a_header_takes_the_place_of_the_routing_key(built: Built, plain: bool) 
     for number in range(50):
         assert queue("h", message("same", {"h": number})) == queue("m", message(f"{number}"))
     assert queue("h", message("same", {"other": 1})) == queue("h", message("k")) == queue("m", message())
-    assert [exchange.missing_count for exchange in exchanges] == [2, 0]
-    assert restored(json.loads(json.dumps(exchanges[0].placement().state()))).places(
+    assert [exchange.missing_count for exchange in exchanges] == [2, 0]  # type: ignore[attr-defined]
+    placement = exchanges[0].placement()
+    assert placement is not None
+    assert restored(json.loads(json.dumps(placement.state()))).places(
         [message("same", {"h": line["routing_key"]}) for line in LINES]
     ) == [line["modulus_hash"]["10"] for line in LINES]
 

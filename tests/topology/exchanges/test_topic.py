@@ -113,7 +113,7 @@ def test_both_ways_of_matching_do_as_defined(patterns: list[str], gone: set[int]
         return [word.encode() for word in split(text)]
 
     for pattern in patterns:
-        bound = trie.add(words(pattern), Place())
+        bound = trie.add(words(pattern), Place())  # type: ignore[arg-type]
         automaton.add(words(pattern), bound)
         names[id(bound)] = pattern
     kept = [pattern for number, pattern in enumerate(patterns) if number not in gone]
