@@ -259,8 +259,13 @@ def fuzz(seconds: float, seed: int) -> int:
     return count
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz a broker through its socket.")
+def run(fuzz: Callable[[float, int], int], description: str) -> int:
+    """Fuzz as the command line says; return the exit status.
+
+    Args:
+        fuzz: takes the seconds and the seed, and returns the number of conversations.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     arguments = parser.parse_args()
@@ -274,4 +279,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(fuzz, "Fuzz a broker through its socket."))

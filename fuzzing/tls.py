@@ -11,7 +11,6 @@ exit status is 1 if something was found.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import socket
@@ -26,7 +25,7 @@ import pika
 import requests
 
 import jumpmq
-from fuzzing.sockets import EVERY, Complaints
+from fuzzing.sockets import EVERY, Complaints, run
 
 GROWTH = 50_000_000
 LOGIN = b"AMQP\x00\x00\x09\x01"
@@ -162,19 +161,5 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    arguments = parser.parse_args()
-    try:
-        count = fuzz(arguments.seconds, arguments.seed)
-    except AssertionError as found:
-        print(found, file=sys.stderr)
-        return 1
-    print(f"{count} conversations, nothing found (seed {arguments.seed})")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(fuzz, (__doc__ or "").splitlines()[0]))
