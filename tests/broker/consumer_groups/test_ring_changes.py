@@ -12,7 +12,7 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.consumer_groups.test_simulation import ACTIONS as OF_GROUPS
-from tests.broker.consumer_groups.test_simulation import OFTEN, Failure, World, _read
+from tests.broker.consumer_groups.test_simulation import OFTEN, World, _read
 from tests.generating import examples
 from tests.store.opened import Opened
 from tests.topology.built import Built
@@ -210,19 +210,8 @@ EXCHANGES = [("x-consistent-hash", "minimal"), ("x-consistent-hash", "shift"), (
 )
 def test_keys_stay_in_order_whatever_becomes_of_the_ring(kind: tuple[str, str], actions: list[tuple[str, int]]) -> None:
     with world_of(*kind) as world:
-        for name, place in actions:
-            with contextlib.suppress(Failure):
-                ACTIONS[name](world, place)
-            world.step()
-            world.check()
-        for client in list(world.clients):
-            if world.group.member_of(client) is None:
-                world.end(client)
-        world.join(1)
-        for _ in range(20):
-            world.now += 1.0
-            world.step()
-            world.check()
+        world.act([(ACTIONS[name], place) for name, place in actions])
+        world.come_to_rest()
         for _ in range(3000):
             for client in world.clients:
                 client.settle(0, Outcome.ACKNOWLEDGED)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -251,6 +252,25 @@ class World:
         else:
             self.checker.requeue(*tag)
 
+    def act(self, actions: list[tuple[Callable[[Any, int], None], int]]) -> None:
+        """Do one thing after another, each of which may fail."""
+        for act, place in actions:
+            with contextlib.suppress(Failure):
+                act(self, place)
+            self.step()
+            self.check()
+
+    def come_to_rest(self) -> None:
+        """Clients that are no members go, a member comes, and nothing else happens for a while."""
+        for client in list(self.clients):
+            if self.group.member_of(client) is None:
+                self.end(client)
+        self.join(1)
+        for _ in range(20):
+            self.now += 1.0
+            self.step()
+            self.check()
+
     def check(self) -> None:
         """What holds at any time."""
         assert not self.checker.faults, self.checker.faults
@@ -293,20 +313,9 @@ def _settle(world: World, place: int, outcome: Outcome) -> None:
 @given(st.lists(st.tuples(st.sampled_from([*ACTIONS, *OFTEN]), st.integers(0, 1000)), min_size=100, max_size=300))
 def test_nothing_is_lost_and_no_key_is_at_two_clients(actions: list[tuple[str, int]]) -> None:
     world = World()
-    for name, place in actions:
-        with contextlib.suppress(Failure):
-            ACTIONS[name](world, place)
-        world.step()
-        world.check()
+    world.act([(ACTIONS[name], place) for name, place in actions])
     world.failures.clear()
-    for client in list(world.clients):
-        if world.group.member_of(client) is None:
-            world.end(client)
-    world.join(1)
-    for _ in range(20):
-        world.now += 1.0
-        world.step()
-        world.check()
+    world.come_to_rest()
     for _ in range(1000):
         for client in world.clients:
             client.settle(0, Outcome.ACKNOWLEDGED)
