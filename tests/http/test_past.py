@@ -43,9 +43,8 @@ def test_queues_with_messages_are_kept_and_others_are_not():
 
 
 def test_the_past_is_bounded(monkeypatch):
-    monkeypatch.setattr(past, "KEPT", 3)
     monkeypatch.setitem(past.MOST, "queue", 2)
-    kept, now = past.Past("queue"), time.time()
+    kept, now = past.Past("queue", 3), time.time()
     names = {"ready": 1}
     quiet = sample(0.0, **names)
     for _ in range(5):

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from tests.waiting import until
 
 import jumpmq
-from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, sink
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import BrokerAddress
@@ -82,6 +82,7 @@ class Attempt:
     def __init__(self, broker: Any, partitions: int) -> None:
         schema = StructType().add("queue", StringType()).add("body", BinaryType())
         self.writer = JumpMQDataSource({"url": broker.http_url, "brokerRetrySeconds": "1"}).streamWriter(schema, False)
+        self.writer.chunk_rows = 5
         self._size = 120 // partitions
         self._partitions = partitions
 
@@ -108,9 +109,8 @@ def dying(batches: Iterator[pa.RecordBatch], after: int) -> Iterator[pa.RecordBa
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 1)])
 def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
-    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+    broker: Any, channel: Any, before: int, after: int
 ) -> None:
-    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
     first = Attempt(broker, before)
@@ -155,35 +155,30 @@ def published(client: Client) -> list[int]:
 
 
 @pytest.mark.parametrize("far", [17, 60, 120])
-def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
-    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch, far: int
-) -> None:
+def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(broker: Any, channel: Any, far: int) -> None:
     """As with speculation: neither fails, however far the other one got, and whatever its chunks."""
-    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
     attempt = Attempt(broker, 1)
 
     def overtake() -> None:
-        monkeypatch.setattr(sink, "CHUNK_ROWS", 7)
+        attempt.writer.chunk_rows = 7
         attempt.task(0, rows_of(range(far)))
-        monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+        attempt.writer.chunk_rows = 5
 
     attempt.task(0, overtaken(rows_of(range(120)), 4, overtake))
     assert published(client) == list(range(120))
     attempt.writer.commit([Written(writer="query-q")], 7)
     schema = StructType().add("queue", StringType()).add("body", BinaryType())
     job = JumpMQDataSource({"url": broker.http_url}).writer(schema, False)
+    job.chunk_rows = 5
     job._publish(
         overtaken(rows_of(range(120)), 4, lambda: job._publish(rows_of(range(far)), job._writer, "0")), job._writer, "0"
     )
     assert published(client) == [*range(120), *range(120)]
 
 
-def test_a_task_that_was_overtaken_with_other_rows_fails(
-    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+def test_a_task_that_was_overtaken_with_other_rows_fails(broker: Any, channel: Any) -> None:
     channel.queue_declare("out", durable=True)
     attempt = Attempt(broker, 1)
     others = [*range(20), *range(200, 260)]

@@ -53,9 +53,11 @@ class Past:
 
     Args:
         kind: a key of :data:`COUNTED`.
+        kept: maximum number of samples of an object.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, kept: int = KEPT) -> None:
+        self._kept = kept
         self.columns = COLUMNS[kind]
         self._most = MOST[kind]
         self._code, self._mask = ("Q", (1 << 64) - 1) if kind == "connection" else ("I", (1 << 32) - 1)
@@ -81,7 +83,7 @@ class Past:
                 rows = self._samples[number] = array(self._code)
             rows.append(at)
             rows.extend(sample.counts[place] & self._mask for place in self._places)
-            if len(rows) > KEPT * width:
+            if len(rows) > self._kept * width:
                 del rows[:width]
             if changed:
                 self._samples.move_to_end(number)

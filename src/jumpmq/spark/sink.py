@@ -175,7 +175,13 @@ class Written(WriterCommitMessage):
 
 
 class MessageWriter:
-    """Base of the batch and the stream writer."""
+    """Base of the batch and the stream writer.
+
+    Attributes:
+        chunk_rows: maximum number of rows published at once.
+    """
+
+    chunk_rows = CHUNK_ROWS
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_publishable(schema, *options.names)
@@ -201,7 +207,7 @@ class MessageWriter:
             JumpMQError: a row cannot be published; those of its chunk and later ones are not.
         """
         client = Client(self._options.broker, met=True)
-        rows = UnpublishedRows(self._publishable(batches), client.writer(writer, part))
+        rows = UnpublishedRows(self._publishable(batches), client.writer(writer, part), self.chunk_rows)
         query = {"writer": writer, "part": part, "batch": 0, "opened": "true"}
         return self._publish_rest(client, rows, query, Written(writer=writer), lambda: client.writer(writer, part))
 
@@ -224,7 +230,7 @@ class MessageWriter:
         if begun["complete"]:
             return written
         earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
-        rows = UnpublishedRows(self._publishable(batches), begun["parts"].get(part))
+        rows = UnpublishedRows(self._publishable(batches), begun["parts"].get(part), self.chunk_rows)
         query = {"writer": writer, "part": part, "batch": batch, "attempt": attempt}
 
         def reached() -> Mapping[str, Any] | None:
@@ -434,6 +440,7 @@ class UnpublishedRows:
 
     Args:
         place: how far an earlier attempt has got; None, or one without rows, if there was none.
+        chunk_rows: maximum number of rows of a chunk.
 
     Attributes:
         digest: of the rows that are published.
@@ -443,9 +450,10 @@ class UnpublishedRows:
         JumpMQError: the rows are others than those that are published.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None, chunk_rows: int) -> None:
         self.digest = RowsDigest()
-        self._chunks = _chunks(_behind(batches, place, self.digest))
+        self._chunk_rows = chunk_rows
+        self._chunks = _chunks(_behind(batches, place, self.digest), chunk_rows)
         self._first = next(self._chunks, None)
         self.ended = self._first is None
 
@@ -467,7 +475,7 @@ class UnpublishedRows:
             JumpMQError: the rows differ from the published rows.
         """
         batches = chain(chunk.to_batches(), (batch for table in self._chunks for batch in table.to_batches()))
-        self._chunks = _chunks(_behind(batches, place, self.digest))
+        self._chunks = _chunks(_behind(batches, place, self.digest), self._chunk_rows)
 
 
 def _lengths(column: pa.Array) -> bytes:
@@ -515,14 +523,14 @@ def _behind(
         raise JumpMQError(OTHER_ROWS)
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
     """Yield the rows in chunks of the size that the broker publishes at once."""
     waiting: list[pa.RecordBatch] = []
     rows = octets = 0
     for batch in batches:
-        for part in _cut(batch):
+        for part in _cut(batch, most):
             size = part.nbytes
-            if waiting and (rows + len(part) > CHUNK_ROWS or octets + size > CHUNK_OCTETS):
+            if waiting and (rows + len(part) > most or octets + size > CHUNK_OCTETS):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows, octets = [], 0, 0
             waiting.append(part)
@@ -532,11 +540,11 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """A batch in parts that are no larger than a chunk, as far as rows can be parted."""
-    if len(batch) > 1 and (len(batch) > CHUNK_ROWS or batch.nbytes > CHUNK_OCTETS):
-        middle = CHUNK_ROWS if len(batch) > CHUNK_ROWS else len(batch) // 2
-        yield from _cut(batch.slice(0, middle))
-        yield from _cut(batch.slice(middle))
+    if len(batch) > 1 and (len(batch) > most or batch.nbytes > CHUNK_OCTETS):
+        middle = most if len(batch) > most else len(batch) // 2
+        yield from _cut(batch.slice(0, middle), most)
+        yield from _cut(batch.slice(middle), most)
     else:
         yield batch

@@ -5,12 +5,10 @@ import gc
 import weakref
 from pathlib import Path
 
-import pytest
 from tests.nodes.homes import homes, in_loop
 
 from jumpmq.broker import Broker
 from jumpmq.broker.config import Config
-from jumpmq.nodes.copies import node_copies
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.joining.joining import Membership
@@ -43,11 +41,10 @@ class Endless:
 
 
 @in_loop
-async def test_a_guest_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(node_copies, "GUESTS_TIMEOUT", 0.1)
+async def test_a_guest_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     config = Config(data_dir=tmp_path, cluster="test", etcd="http://127.0.0.1:1")
     guests = Endless()
-    copies = NodeCopies(config, Membership("test", "id", "n1@host", "m", 1), "boot", guests, print, print)
+    copies = NodeCopies(config, Membership("test", "id", "n1@host", "m", 1), "boot", guests, print, print, 0.1)
     copies._run("guest 2", guests.serve(copies, None, 1, 1, asyncio.Event()))
     (guest,) = copies._tasks.values()
     async with asyncio.timeout(10):

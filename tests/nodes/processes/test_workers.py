@@ -158,10 +158,8 @@ async def test_a_process_that_dies_while_the_broker_starts_is_started_again(tmp_
 
 
 @in_loop
-async def test_a_process_that_never_starts_keeps_the_broker_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SHORT_LIVES", 1)
-    monkeypatch.setattr(workers, "SHORT_LIFE", 1000.0)
-    supervisor = workers.Workers(settings(), 2, lambda: None, lambda reason: None)
+async def test_a_process_that_never_starts_keeps_the_broker_from_starting() -> None:
+    supervisor = workers.Workers(settings(), 2, lambda: None, lambda reason: None, 1, 1000.0)
     starting = asyncio.create_task(supervisor.start())
     await until(lambda: supervisor.pids[1])
     os.kill(supervisor.pids[1], signal.SIGKILL)
@@ -171,11 +169,9 @@ async def test_a_process_that_never_starts_keeps_the_broker_from_starting(monkey
 
 
 @in_loop
-async def test_a_process_that_ends_again_and_again_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SHORT_LIVES", 1)
-    monkeypatch.setattr(workers, "SHORT_LIFE", 1000.0)
+async def test_a_process_that_ends_again_and_again_ends_the_broker() -> None:
     failed = asyncio.get_running_loop().create_future()
-    async with serving_workers(settings(), 2, fail=failed.set_result) as control:
+    async with serving_workers(settings(), 2, fail=failed.set_result, short_lives=1, short_life=1000.0) as control:
         os.kill(control.workers.pids[1], signal.SIGKILL)
         async with asyncio.timeout(60):
             assert "home 2" in await failed

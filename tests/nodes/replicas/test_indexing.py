@@ -12,7 +12,6 @@ import pytest
 from tests.store.opened import Opened, left, make_messages
 from tests.waiting import until
 
-from jumpmq.nodes.replicas import indexing
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.store.errors import DirectoryInUse, StoreError
@@ -51,7 +50,7 @@ class Copy:
         soon = asyncio.get_running_loop().call_soon_threadsafe
         say = self.said.put_nowait
         self.indexing = Indexing(
-            directory, soon, say, lambda text: say(UnfitCopy(text)), lambda text: say(StoreError(text))
+            directory, soon, say, lambda text: say(UnfitCopy(text)), lambda text: say(StoreError(text)), 0.2
         )
 
     def run(self) -> None:
@@ -92,11 +91,7 @@ def test_a_process_makes_the_index_and_names_what_is_consumed(home: Path, tmp_pa
     asyncio.run(act())
 
 
-def test_damage_is_told_and_a_run_that_failed_is_tried_again(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexing, "RETRY", 0.2)
-
+def test_damage_is_told_and_a_run_that_failed_is_tried_again(home: Path, tmp_path: Path) -> None:
     async def act() -> None:
         copy = Copy(home, tmp_path / "copy")
         path = copy.path / DIRECTORY / file_name(2)

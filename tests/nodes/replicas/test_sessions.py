@@ -3,11 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 from tests.nodes.homes import homes, in_loop, until
 
-from jumpmq.nodes.replicas import sessions as module
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode
 from jumpmq.replication.lineage import Stretch, position_at
@@ -32,8 +31,8 @@ class Party:
 
 
 @asynccontextmanager
-async def two() -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
-    async with homes(2, durable=False) as brokers:
+async def two(timing: Timing = TIMING) -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
+    async with homes(2, durable=False, timing=timing) as brokers:
         found = []
         for broker in brokers:
             sessions = broker.peers._parts.sessions  # type: ignore[attr-defined]
@@ -60,9 +59,8 @@ async def test_a_session_begins_when_both_sides_have_joined_and_carries_frames_o
 
 
 @in_loop
-async def test_a_dropped_session_begins_again_on_the_same_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0.01)
-    async with two() as (first, second):
+async def test_a_dropped_session_begins_again_on_the_same_link() -> None:
+    async with two(Timing(session_pause=0.01)) as (first, second):
         one, other = Party("n1.a"), Party("n2.b")
         first.join(7, one)
         second.join(7, other)

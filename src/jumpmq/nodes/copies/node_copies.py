@@ -67,9 +67,6 @@ NEARLY = 1 << 20
 PATIENCE = 5.0
 """Seconds without leadership of the own home until a process logs who serves the home."""
 
-GUESTS_TIMEOUT = 10.0
-"""Maximum time for guests to end in order, in seconds. A guest that begins may wait for copies that are gone."""
-
 FAREWELL = 0.05
 """Time in seconds for the last frames of replicas, before the close of the connections."""
 
@@ -105,6 +102,7 @@ class NodeCopies:
         again: has the process start again: its home is to be served with copies from now on, or by another node. True
             where the broker is to stop in order before.
         fail: ends the process at once.
+        guests_timeout: seconds for guests to end in order. A guest that begins may wait for copies that are gone.
 
     Attributes:
         known: configurations of all homes, by number, as last seen in etcd.
@@ -122,7 +120,9 @@ class NodeCopies:
         guests: Guests,
         again: Callable[[str, bool], None],
         fail: Callable[[str], None],
+        guests_timeout: float = 10.0,
     ) -> None:
+        self._guests_timeout = guests_timeout
         self.me = me
         self.known: dict[int, Configuration] = {}
         self.copies: dict[int, KeptCopy] = {}
@@ -219,7 +219,7 @@ class NodeCopies:
             until.set()
         guests = [task for name, task in self._tasks.items() if name.startswith("guest")]
         if guests:
-            _, late = await asyncio.wait(guests, timeout=GUESTS_TIMEOUT)
+            _, late = await asyncio.wait(guests, timeout=self._guests_timeout)
             for task in late:
                 log.warning("%s: it does not end in order, and is given up", task.get_name())
             await asyncio.sleep(FAREWELL)
@@ -227,7 +227,7 @@ class NodeCopies:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=GUESTS_TIMEOUT)
+            await asyncio.wait(tasks, timeout=self._guests_timeout)
         if self._announced is not None:
             await self._links.stop()
             with contextlib.suppress(EtcdError, TimeoutError):

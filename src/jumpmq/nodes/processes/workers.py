@@ -44,7 +44,7 @@ UNTAKEN = 1.0
 """Seconds before a process with an untaken client is given no more clients: taken clients are reported at once."""
 
 SHORT_LIVES = 6
-"""Number of too short lives of a process in a row before the broker gives up."""
+"""See :class:`Workers`."""
 
 END_TIMEOUT = 30.0
 """Time for a process to end before being killed, in seconds."""
@@ -87,6 +87,8 @@ class Workers:
             processes until their queues are at others.
         stop: called when an administrator asks over HTTP for the broker's end.
         fail: called with a sentence when the broker cannot go on.
+        short_lives: number of too short lives of a process in a row before the broker gives up.
+        short_life: seconds below which a life is too short.
 
     Attributes:
         endpoints: where the broker listens, once it does.
@@ -95,7 +97,16 @@ class Workers:
 
     endpoints: RunningBroker
 
-    def __init__(self, config: Config, count: int, stop: Callable[[], None], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        count: int,
+        stop: Callable[[], None],
+        fail: Callable[[str], None],
+        short_lives: int = SHORT_LIVES,
+        short_life: float = SHORT_LIFE,
+    ) -> None:
+        self.short_lives, self.short_life = short_lives, short_life
         self.config = config
         self.count = count
         self.stop_broker = stop
@@ -491,11 +502,11 @@ class _Worker:
         assert self._child is not None
         status = await asyncio.to_thread(ended, self._child, END_TIMEOUT)
         is_meant, self._is_meant = self._is_meant, False
-        is_short = time.monotonic() - self._started_at < SHORT_LIFE
+        is_short = time.monotonic() - self._started_at < self._workers.short_life
         self._restarts = self._restarts + 1 if is_short and is_meant else 0
         self._short_lives = self._short_lives + 1 if is_short and not is_meant else 0
-        if self._short_lives >= SHORT_LIVES:
-            reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
+        if self._short_lives >= self._workers.short_lives:
+            reason = f"the process of {self} has ended {self._short_lives} times soon after its start"
             log.critical("%s; the broker stops", reason)
             assert self._ready is not None
             if self._ready.done():
@@ -535,14 +546,18 @@ async def serving_workers(
     count: int,
     stop: Callable[[], None] = lambda: None,
     fail: Callable[[str], None] = lambda reason: None,
+    **lives: Any,
 ) -> AsyncIterator[SeveralControl]:
     """Serves with so many processes until the block is left; see :func:`jumpmq.serving.server.serving`.
+
+    Args:
+        lives: see :class:`Workers`.
 
     Raises:
         BrokerError: a process cannot start; the text is the process's error.
     """
     config = replace(config, node=config.node or (default_node() if config.data_dir is None else None))
-    workers = Workers(config, count, stop, fail)
+    workers = Workers(config, count, stop, fail, **lives)
     try:
         await workers.start()
         yield SeveralControl(workers.endpoints, workers)

@@ -19,9 +19,6 @@ from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, UnfitCopy, index_sealed
 
-RETRY = 10.0
-"""Delay after a failed run, in seconds: a full disk may have room by then."""
-
 UNFIT = 2
 """Exit status of a process that found something missing or damaged."""
 
@@ -38,6 +35,7 @@ class Indexing:
         on_indexed: takes the result of a run.
         on_unfit: told what is missing or damaged, where a run ended for that.
         on_failure: told why a run failed otherwise.
+        retry: seconds after a failed run before the next one: a full disk may have room by then.
     """
 
     def __init__(
@@ -47,7 +45,9 @@ class Indexing:
         on_indexed: Callable[[Indexed], None],
         on_unfit: Callable[[str], None],
         on_failure: Callable[[str], None],
+        retry: float = 10.0,
     ) -> None:
+        self._retry = retry
         self._directory = directory
         self._on_indexed = on_indexed
         self._on_unfit = on_unfit
@@ -127,7 +127,7 @@ class Indexing:
         if self._ended:
             return
         if isinstance(result, Exception):
-            self._resumes = boot_time() + RETRY
+            self._resumes = boot_time() + self._retry
             (self._on_unfit if isinstance(result, UnfitCopy) else self._on_failure)(str(result))
         else:
             self._resumes = 0.0

@@ -28,9 +28,6 @@ from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.configuration import Replica, node_of
 from jumpmq.replication.frames import VERSION, Frame, Hello, decode, encode
 
-PAUSE = 1.0
-"""Seconds between the drop of a session and the next HELLO."""
-
 log = logging.getLogger(__name__)
 
 
@@ -126,7 +123,7 @@ class ReplicaSessions:
             if copied == home and session.up and session.heard == peer:
                 session.said, session.heard = False, ""
                 later = asyncio.get_running_loop().call_later
-                session.timer = later(PAUSE, self._say, home, at)
+                session.timer = later(self._links.timing.session_pause, self._say, home, at)
                 self._end(home, session, peer)
 
     # --- links ---
