@@ -47,6 +47,8 @@ class Times:
         retry: until a swap without an answer is sent again.
         hung: for which a sync may take.
         note: between two notes of the complete mark.
+        note_retry: until a promise that could not be written is written again.
+        files_silence: without a frame, until a member that joins asks for the leader's files again.
     """
 
     beat: float = 0.25
@@ -64,6 +66,8 @@ class Times:
     retry: float = 1.0
     hung: float = 10.0
     note: float = 1.0
+    note_retry: float = 1.0
+    files_silence: float = 2.0
 
 
 class Arrears:

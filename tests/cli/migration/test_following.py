@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 
 import jumpmq
 from jumpmq.cli.jumpmq import app
-from jumpmq.cli.migration import source
 from jumpmq.cli.migration.draining import Drain, MigrationError, Target
 from jumpmq.cli.migration.following import Bridge, BridgePace
 from jumpmq.cli.migration.source import Source, suit
@@ -46,12 +45,6 @@ def new() -> Iterator[jumpmq.RunningBroker]:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second bridge is given up soon."""
-    monkeypatch.setattr(source, "LOCK_PATIENCE", 0.3)
-
-
 @pytest.fixture
 def vhost(request: pytest.FixtureRequest, old: jumpmq.RunningBroker, new: jumpmq.RunningBroker) -> str:
     """A virtual host of both for one test."""
@@ -66,7 +59,7 @@ def bridge(
 ) -> Bridge:
     address = AMQPAddress.parse(f"amqp://{user}@127.0.0.1:{old.port}/{vhost}")
     place = Source(address, ClientTLS(), ManagementClient(old.http_url), vhost)
-    pace = BridgePace(pause=0.02, definitions=0.05, patience=0.1, backoff=(0.01, 0.05))
+    pace = BridgePace(pause=0.02, definitions=0.05, patience=0.1, backoff=(0.01, 0.05), lock=0.3)
     return Bridge(place, ManagementClient(new.http_url), dict, said.append, pace)
 
 

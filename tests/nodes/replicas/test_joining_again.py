@@ -1,5 +1,6 @@
 """A member whose leader or disk is not ready goes on asking, and trying."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,8 @@ from tests.nodes.homes import in_loop, until
 from tests.nodes.replicas.test_sessions import Party, two
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
-from jumpmq.nodes.replicas import copied_home, file_exchange
 from jumpmq.nodes.replicas.claims import Claims
-from jumpmq.nodes.replicas.copied_home import CopiedHome
+from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.configuration import Configuration
 from jumpmq.replication.frames import Lead, Matched, Unfit, Want
@@ -45,16 +45,14 @@ class Owner:
 
 
 @in_loop
-async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_exchange, "FILES_SILENCE", 0.1)
+async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(tmp_path: Path) -> None:
+    times = replace(FIXED_SEAT, files_silence=0.1)
     owner, leader = Owner(), Party("n1.a")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])
         claims = Claims(client, "/home/7")
         async with two() as (first, second):
-            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner)
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner, times)
             try:
                 with pytest.raises(EtcdError, match="no configuration of home 7"):
                     await member.start()
@@ -74,10 +72,8 @@ async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
 
 
 @in_loop
-async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copied_home, "NOTE_RETRY", 0.1)
+async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(tmp_path: Path) -> None:
+    times = replace(FIXED_SEAT, note_retry=0.1)
     owner, leader = Owner(), Party("n1.a")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])
@@ -85,7 +81,7 @@ async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(
         value = Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, leader.me, (leader.me,))
         await claims.swap(None, value)
         async with two() as (first, second):
-            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner)
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner, times)
             try:
                 await member.start()
                 (tmp_path / "7" / "replica.new").mkdir()

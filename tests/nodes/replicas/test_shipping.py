@@ -3,11 +3,9 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from tests.nodes.homes import in_loop, until
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.replicas import shipping as module
 from jumpmq.nodes.replicas.commit_checks import CommitChecks
 from jumpmq.nodes.replicas.shipping import Shipping
 from jumpmq.replication.copies import Copy
@@ -20,7 +18,7 @@ from jumpmq.store.log import DIRECTORY, file_name
 class Shipped:
     """A home with commits of several sizes, and what was shipped of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **sizes: int) -> None:
         opened = Opened(directory, segment_bytes=1 << 18)
         opened.store.keep_from(1)
         last = 0
@@ -39,6 +37,7 @@ class Shipped:
             lambda peer, frame: self.frames.append(frame),
             lambda peers, frame: self.frames.extend(frame for _ in peers),
             lambda peer, why: self.gone.append(why),
+            **sizes,
         )
 
     def received(self) -> list[tuple[int, bytes]]:
@@ -60,12 +59,8 @@ class Shipped:
 
 
 @in_loop
-async def test_a_commit_larger_than_the_window_is_shipped_and_stored_commits_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "WINDOW", 1 << 16)
-    monkeypatch.setattr(module, "PIECE", 10_000)
-    shipped = Shipped(tmp_path)
+async def test_a_commit_larger_than_the_window_is_shipped_and_stored_commits_make_room(tmp_path: Path) -> None:
+    shipped = Shipped(tmp_path, window=1 << 16, piece=10_000)
     assert any(one.end > 1 << 17 for one in shipped.copy.lineage) and len(shipped.copy.lineage) > 1
     shipped.shipping.ship("b.1", 0, 1)
     end = end_of(shipped.copy.lineage)

@@ -29,7 +29,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.cli.migration.definitions import CopiedDefinitions, copy_definitions
 from jumpmq.cli.migration.draining import Drain, Full, StreamCopy, Target
 from jumpmq.cli.migration.rings import Rings, RingsUnknown
-from jumpmq.cli.migration.source import Source, expires, lock, suit
+from jumpmq.cli.migration.source import LOCK_PATIENCE, Source, expires, lock, suit
 from jumpmq.client import AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.serving.logs import escaped
@@ -60,12 +60,14 @@ class BridgePace:
         definitions: between two looks at the definitions.
         patience: wait for messages counted by a queue: a second consumer may have taken the messages.
         backoff: until something that failed is tried again: initial, and maximum.
+        lock: wait for the lock that another bridge holds.
     """
 
     pause: float = 0.2
     definitions: float = 5.0
     patience: float = 1.0
     backoff: tuple[float, float] = (0.5, 30.0)
+    lock: float = LOCK_PATIENCE
 
 
 PACE = BridgePace()
@@ -414,7 +416,7 @@ class Bridge:
 
     def _lock(self, vhost: str) -> None:
         if vhost not in self._locks:
-            self._locks[vhost] = lock(self._source, vhost)
+            self._locks[vhost] = lock(self._source, vhost, self._pace.lock)
 
     # --- what fails ---
 

@@ -96,9 +96,9 @@ def alone(source: Source, vhost: str) -> Iterator[None]:
         connection.close()
 
 
-def lock(source: Source, vhost: str) -> AMQPConnection:
+def lock(source: Source, vhost: str, patience: float = LOCK_PATIENCE) -> AMQPConnection:
     """Open a connection that holds the lock of :func:`alone` until closed. Raises as :func:`alone`."""
-    until = time.monotonic() + LOCK_PATIENCE
+    until = time.monotonic() + patience
     while True:
         connection = source.connect(vhost)
         try:

@@ -51,9 +51,6 @@ from jumpmq.store.indexing import Indexed
 FIXED_SEAT = Times(failover=math.inf)
 """Times of a home that stays with its seat: no replica takes over."""
 
-NOTE_RETRY = 1.0
-"""Delay before a failed write of a promise is repeated, in seconds."""
-
 ALARM_SHOWN = 60.0
 """Seconds for which operators see an alarm after its last occurrence."""
 
@@ -157,7 +154,7 @@ class CopiedHome:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self.segments: Callable[[], Lineage] | None = None
-        self._files = FileExchange(self, directory)
+        self._files = FileExchange(self, directory, times.files_silence)
         soon = self._loop.call_soon_threadsafe
 
         def on_work(begins: bool) -> None:
@@ -434,7 +431,7 @@ class CopiedHome:
             return
         self.alarm(f"{self._directory.directory / NOTE} cannot be written: {_text(error)}")
         if note.epoch > self.roles.copy.noted:
-            self._loop.call_later(NOTE_RETRY, self._disk.do, note)
+            self._loop.call_later(self._times.note_retry, self._disk.do, note)
 
     def _on_disk_failure(self, error: Exception) -> None:
         reason = _text(error) if isinstance(error, OSError) else repr(error)

@@ -19,9 +19,6 @@ from jumpmq.replication.lineage import Lineage, cut_to, from_segment, segment_at
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
 
-FILES_SILENCE = 2.0
-"""Seconds without a manifest or a piece until a member asks again."""
-
 JOIN_RETRY = 5.0
 """Delay before an abandoned join by files begins again, with a new manifest, in seconds."""
 
@@ -127,8 +124,9 @@ class FileExchange:
         directory: its copy.
     """
 
-    def __init__(self, home: Exchanging, directory: CopyDirectory) -> None:
+    def __init__(self, home: Exchanging, directory: CopyDirectory, silence: float) -> None:
         self._home = home
+        self._silence = silence  # seconds without a frame until the files are asked for again
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._offered: dict[Replica, _FileOffer] = {}
@@ -262,7 +260,7 @@ class FileExchange:
 
     def tick(self) -> None:
         """Repeat an unanswered request: the leader had no files yet, or did not get the request."""
-        if self._joining is not None and not self._is_closed and boot_time() - self._came > FILES_SILENCE:
+        if self._joining is not None and not self._is_closed and boot_time() - self._came > self._silence:
             self._came = boot_time()
             self._join(self._joining.start())
 

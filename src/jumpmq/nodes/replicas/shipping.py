@@ -42,6 +42,8 @@ class Shipping:
         send_all: sends a frame to several replicas.
         on_gone: told of a follower that needs octets which cannot be read.
         pause: tells the seconds to wait before so many octets are sent to a replica.
+        window: see :data:`WINDOW`.
+        piece: see :data:`PIECE`.
     """
 
     def __init__(
@@ -52,7 +54,10 @@ class Shipping:
         send_all: Callable[[Iterable[Replica], Frame], object],
         on_gone: Callable[[Replica, str], None],
         pause: Callable[[Replica, int], float] = lambda peer, octets: 0.0,
+        window: int = WINDOW,
+        piece: int = PIECE,
     ) -> None:
+        self._window, self._piece = window, piece
         self._directory = directory / DIRECTORY
         self._copy = copy
         self._send = send
@@ -65,11 +70,11 @@ class Shipping:
 
     def ship(self, peer: Replica, position: int, epoch: int) -> None:
         """Ship to a replica from a position on, with all later writes."""
-        self._begin(peer, _Follower(position), epoch)
+        self._begin(peer, _Follower(position, self._window), epoch)
 
     def fill(self, peer: Replica, position: int, epoch: int) -> None:
         """Ship the present log to a candidate from a position on, and report the end."""
-        self._begin(peer, _Follower(position, until=self._copy.end), epoch)
+        self._begin(peer, _Follower(position, self._window, until=self._copy.end), epoch)
 
     def _begin(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
         self.stop(peer)
@@ -144,7 +149,7 @@ class Shipping:
                     follower.at = position_at(stretch.segment, 0)
                     self._send(peer, Segment(epoch, stretch._replace(end=0)))
                 offset = offset_at(follower.at)
-                length = min(PIECE, stretch.end - offset)
+                length = min(self._piece, stretch.end - offset)
                 if (pause := self._pause(peer, length)) > 0:
                     await asyncio.sleep(pause)
                 descriptor = file.of(self._directory, stretch.segment)
@@ -187,8 +192,9 @@ class _Follower:
         wake: set when there may be more to send.
     """
 
-    def __init__(self, at: int, until: float = math.inf) -> None:
+    def __init__(self, at: int, window: int, until: float = math.inf) -> None:
         self.at = at
+        self._window = window
         self.until = until
         self.commit_end = at  # a replica has whole commits, or the begin of a segment
         self.unstored = 0
@@ -199,7 +205,7 @@ class _Follower:
     @property
     def waits(self) -> bool:
         """True if the window is full. A replica stores whole commits; a candidate answers only at the end."""
-        return self.unstored >= WINDOW and self.at == self.commit_end and self.until == math.inf
+        return self.unstored >= self._window and self.at == self.commit_end and self.until == math.inf
 
     def follow_commits(self, octets: bytes) -> bytes:
         """Track the ends of the commits in the next octets; return the octets without a truncated head of a commit."""
