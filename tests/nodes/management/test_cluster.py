@@ -208,7 +208,7 @@ def test_who_does_not_know_the_secret_cannot_call(nodes):
             return Handshake(True, 2, "boot", "cluster", secret, certificate, CALL)
 
         _, caller = await asyncio.get_running_loop().create_connection(
-            lambda: Caller(handshake, 1), host, port, ssl=context
+            lambda: Caller(handshake, 1, 5.0), host, port, ssl=context
         )
         reader, writer = await caller.streams()
         writer.write(b'POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n["connections"]')
