@@ -462,6 +462,10 @@ class Queue(ABC):
     def take(self, count: int) -> list[Message]:
         """Take up to ``count`` messages from the front; they are unacknowledged until settled."""
 
+    def take_for_delivery(self, count: int) -> list[Message]:
+        """As :meth:`take`, but no more than consumers should be handed at once."""
+        return self.take(count)
+
     @abstractmethod
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``, and to be held as reserved."""

@@ -321,7 +321,6 @@ class ClassicQueue(Queue):
         return self.retries.passing_by(lambda: self._take(self.ready.take, count), LOOKED_AT)
 
     def take_for_delivery(self, count: int) -> list[Message]:
-        """As :meth:`take`, but no more than consumers should be handed at once."""
         if self.retries is not None:
             return self.retries.passing_by(lambda: self._take_octets(count), CHUNK)
         if not self._expiry.expected or self._arriving:

@@ -28,7 +28,6 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.upkeep.slices import SLICE, Sliced, in_turns
 from jumpmq.queues import Outcome, Queue
-from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import Held
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
@@ -265,7 +264,6 @@ class _Moving:
     def take_next(self, most: int, count: int) -> list[Message]:
         """Take messages from the front, as many as the lower of the two numbers."""
         count = min(most, count)
-        assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
         return self._queue.take_for_delivery(count) or self._queue.take(1)  # the latter where bodies are on disk
 
     def _publish(self, taken: list[Message]) -> _Step:
