@@ -15,6 +15,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.lineage import Stretch, read_lineage
 from jumpmq.store.log import OFFSET_BITS, file_name
 from jumpmq.store.records import OPENING_SIZE, Opening
+from jumpmq.store.recovery import Recovery
 from jumpmq.store.scan import OpenSegment
 
 SEGMENT = 4 << 10
@@ -168,6 +169,22 @@ def test_a_segment_before_the_mark_tells_what_was_given_up_also_where_it_is_unus
     found = read_lineage(tmp_path / "data", mark)
     assert not found.damaged
     assert found.lineage[-2:] == (last._replace(end=before), Stretch(last.segment + 1, 1, 7, OPENING_SIZE))
+
+
+def test_behind_segments_that_were_consumed_an_unused_one_tells_a_start_the_same(tmp_path: Path) -> None:
+    opened = written(tmp_path / "data")
+    opened.store.close()
+    (*_, last) = read_lineage(tmp_path / "data").lineage
+    path = tmp_path / "data" / "log" / file_name(last.segment)
+    with closing(OpenSegment(Files(), path)) as file:
+        number = [found.number for found in file.commits()][-1]
+    for later, first in ((1, number), (3, number + 2)):  # the write of the last commit failed, and left it
+        opening = Opening(last.segment + later, first, 7, epoch=1)
+        path.with_name(file_name(last.segment + later)).write_bytes(opening.encode() + bytes(SEGMENT))
+    found = Recovery(tmp_path / "data", Files(), lambda settled: None, without_index=True)
+    read = read_lineage(tmp_path / "data").lineage
+    assert [(one.number, one.end) for one in found.segments] == [(one.segment, one.end) for one in read]
+    assert read[-3].end < last.end
 
 
 def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> None:

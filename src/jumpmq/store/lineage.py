@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS
 from jumpmq.store.records import OPENING_SIZE
-from jumpmq.store.scan import FoundCommit, OpenSegment, given_up
+from jumpmq.store.scan import FoundCommit, OpenSegment, given_up, removed_before
 
 
 class Stretch(NamedTuple):
@@ -80,7 +79,7 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
     lineage: dict[int, Stretch] = {}
     damaged: list[int] = []
     known = _segments(directory / DIRECTORY, files)
-    mark = max(mark, _removed(known))
+    mark = max(mark, removed_before([one.number for one in known]) << OFFSET_BITS)
     for place, (number, path, _) in enumerate(known):
         if number in lineage:
             continue  # a copy of the segment's file under another name
@@ -117,26 +116,16 @@ def _segments(directory: Path, files: Files) -> list[_Segment]:
     return sorted(found)
 
 
-def _removed(known: Sequence[_Segment]) -> int:
-    """Return a position before which all was complete, as later segments were consumed and removed; 0 for none."""
-    gaps = (later.number for one, later in pairwise(known) if later.number > one.number + 1)
-    return max(gaps, default=0) << OFFSET_BITS
-
-
 def _before(following: Sequence[_Segment], number: int) -> int:
     """Return the commit up to which a segment was written when the next one was made; 0 where that is unknown."""
     return max((one.first_commit - 1 for one in following[:1] if one.number == number + 1), default=0)
 
 
 def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | None:
-    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open. A segment that was synced before the mark
-    tells it also where it is unused.
-    """
-    if following and following[0].first_commit and following[0].number <= mark >> OFFSET_BITS:
-        return following[0].first_commit
+    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open."""
     for one in following:
         with closing(OpenSegment(files, one.path)) as file:
-            if file.opening is not None and (number := given_up([file])) is not None:
+            if file.opening is not None and (number := given_up([file], mark >> OFFSET_BITS)) is not None:
                 return number
     return None
 

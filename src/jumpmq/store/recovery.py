@@ -20,7 +20,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, LogSegment, file_name
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, BlockHead
-from jumpmq.store.scan import FoundCommit, OpenSegment, Place, SegmentFile, given_up
+from jumpmq.store.scan import FoundCommit, OpenSegment, Place, SegmentFile, given_up, removed_before
 from jumpmq.store.stream_bounds import Bounds, Known, StreamChunk
 from jumpmq.store.unindexed import Unindexed
 
@@ -171,6 +171,7 @@ class Recovery:
         known = sorted(((path, file) for path, file in opened if file is not None), key=_number)
         numbers = [int(path.stem) for path in paths if path.stem.isdigit()] + [_number(one) for one in known]
         self.highest_segment = max(numbers, default=0)
+        synced = removed_before([_number(one) for one in known])
         last = next((place for place in reversed(range(len(known))) if known[place][1].has_commits), 0)
         for place, (path, file) in enumerate(known):
             assert file.opening is not None
@@ -185,8 +186,8 @@ class Recovery:
             self.segments.append(segment)
             is_last = place >= last  # those behind it were made, and never written to
             if segment.number >= self.replayed_from or (is_last and not self.last_commit):
-                following = [] if is_last else [one for _, one in known[place + 1 :]]
-                limit = given_up(following) if self._before is None else sys.maxsize
+                following = (one for _, one in known[place + 1 :])
+                limit = given_up(following, synced) if self._before is None else sys.maxsize
                 self._replay_segment(segment, file, limit)
         for _, file in known:
             file.close()

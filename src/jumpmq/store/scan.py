@@ -3,8 +3,9 @@
 import functools
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,11 +183,23 @@ class OpenSegment(SegmentFile):
         self._files.close(self._descriptor)
 
 
-def given_up(following: Sequence[OpenSegment]) -> int | None:
-    """Return the number from which commits of a segment were written again in following segments; None if none were. A
-    segment created but unused tells nothing."""
+def given_up(following: Iterable[OpenSegment], synced: int = 0) -> int | None:
+    """Return the number from which commits of a segment were written again in following segments; None if none were.
+
+    Args:
+        following: the following segments.
+        synced: number of a segment before which all is known to have been synced; 0 for none. An unused segment before
+            it tells the number, too: a later one that is unused may have been created without that.
+    """
     for file in following:
-        if file.has_commits:
-            assert file.opening is not None
+        assert file.opening is not None
+        if file.has_commits or file.opening.segment <= synced:
             return file.opening.first_commit
     return None
+
+
+def removed_before(numbers: Sequence[int]) -> int:
+    """Return the number of the last segment before which segments were removed; 0 if none were. All before it was
+    complete, as later segments were consumed and removed.
+    """
+    return max((later for one, later in pairwise(numbers) if later > one + 1), default=0)
