@@ -332,7 +332,7 @@ async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> 
         def hold(channel: Any) -> None:  # the move waits for it
             channel.basic_get("q")
             held.set()
-            gone.wait()
+            assert gone.wait(120)
 
         held, gone = threading.Event(), threading.Event()
         holding = asyncio.ensure_future(with_channel(first, hold))
@@ -362,7 +362,7 @@ async def test_one_that_is_deleted_by_who_does_not_know_that_it_moves_is_gone(tm
         def hold(channel: Any) -> None:  # the move waits for it
             channel.basic_get("q")
             held.set()
-            gone.wait()
+            assert gone.wait(120)
 
         held, gone = threading.Event(), threading.Event()
         holding = asyncio.ensure_future(with_channel(first, hold))
@@ -409,7 +409,7 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, capl
             for _ in range(2):
                 channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
             held.set()
-            committed.wait()
+            assert committed.wait(120)
             channel.tx_commit()
 
         held, committed = threading.Event(), threading.Event()
@@ -439,7 +439,7 @@ async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path
         def hold(channel: Any) -> None:  # the move waits for it
             channel.basic_get("q")
             held.set()
-            moved.wait()
+            assert moved.wait(120)
 
         held, moved = threading.Event(), threading.Event()
         holding = asyncio.ensure_future(with_channel(first, hold))
@@ -660,12 +660,12 @@ async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
         def reject(channel: Any) -> None:
             tags = [channel.basic_get("q")[0].delivery_tag for _ in range(10)]
             if begins_first:
-                moving_on.wait()
+                assert moving_on.wait(120)
             for tag in tags:
                 channel.basic_reject(tag, requeue=False)
             channel.connection.process_data_events(0.1)
             rejected.set()
-            moving_on.wait()
+            assert moving_on.wait(120)
 
         rejecting = asyncio.ensure_future(with_channel(first, reject))
         if begins_first:

@@ -140,7 +140,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
 
     def slow(self: Any, octets: bytes, *, last: bool) -> None:
         if written[0] > 30_000:
-            room.wait()
+            assert room.wait(120)
         write(self, octets, last=last)
         written[0] += len(octets)
 
@@ -233,7 +233,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
 
     def slow(self: Any, octets: bytes, *, last: bool) -> None:
         held.set()
-        room.wait()
+        assert room.wait(120)
         write(self, octets, last=last)
 
     monkeypatch.setattr(stream_copies.SegmentCopy, "write", slow)
