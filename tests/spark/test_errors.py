@@ -44,8 +44,13 @@ URL = "http://guest:guest@localhost:15672"
         ({"url": URL, "queue": "q", "tlsCa": "ca.pem"}, "are for a URL with https:// or amqps://"),
         ({"url": URL, "queue": "q", "onUnroutable": "drop"}, "unknown option 'onUnroutable'; there are url, vhost,"),
         (
-            {"url": URL, "queue": "q", "minOffsetsPerTrigger": "5"},
-            "'minOffsetsPerTrigger' is of Kafka's source: nothing",
+            {"url": URL, "queue": "q", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "'minMessagesPerTrigger' must not be more than option 'maxMessagesPerTrigger'",
+        ),
+        ({"url": URL, "queue": "q", "maxTriggerDelay": "15m"}, "with option 'minMessagesPerTrigger' only: give both"),
+        (
+            {"url": URL, "queue": "q", "minMessagesPerTrigger": "5", "maxTriggerDelay": "soon"},
+            "option 'maxTriggerDelay' must be a duration such as 90s, 15m or 1h, not 'soon'",
         ),
         (
             {"url": URL, "queue": "q", "maxOffsetsPerTrigger": "5", "maxMessagesPerTrigger": "6"},

@@ -76,6 +76,8 @@ class SourceOptions:
         max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in
             the broker's memory while the batch lasts.
         max_octets: ``maxBytesPerTrigger``, the most octets of bodies of a micro-batch; a larger message comes alone.
+        min_messages: ``minMessagesPerTrigger``, the messages that a micro-batch waits for; None plans one of any size.
+        max_trigger_delay: ``maxTriggerDelay``, seconds after the last micro-batch until fewer messages are enough.
         max_partitions: the most partitions of a batch, unless ``max_messages_per_partition`` asks for more.
         min_partitions: the fewest partitions of a batch that has as many messages.
         max_messages_per_partition: the most messages of a partition.
@@ -102,6 +104,8 @@ class SourceOptions:
     group: str | None = None
     max_messages: int = 1_000_000
     max_octets: int | None = None
+    min_messages: int | None = None
+    max_trigger_delay: float = 900.0
     max_partitions: int | None = None
     min_partitions: int = 1
     max_messages_per_partition: int | None = None
@@ -133,6 +137,10 @@ class SourceOptions:
             )
         if given.get("min_partitions", 1) > given.get("max_partitions", given.get("min_partitions", 1)):
             raise JumpMQError("option 'minPartitions' must not be more than option 'maxPartitions'")
+        if "max_trigger_delay" in given and "min_messages" not in given:
+            raise JumpMQError("option 'maxTriggerDelay' is of use with option 'minMessagesPerTrigger' only: give both")
+        if given.get("min_messages", 1) > given.get("max_messages", cls.max_messages):
+            raise JumpMQError("option 'minMessagesPerTrigger' must not be more than option 'maxMessagesPerTrigger'")
         queues = given.pop("queues", ())
         if "queue" in given:
             queues = (given.pop("queue"),)
@@ -303,6 +311,18 @@ def seconds(lowest: float) -> Callable[[str, str], float]:
     return read
 
 
+_DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|min|h|d|)\s*", re.ASCII)
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(name: str, value: str) -> float:
+    """Parse a number of seconds, or a number with a unit of Spark's durations; return seconds."""
+    found = _DURATION.fullmatch(value.lower())
+    if found is None:
+        raise JumpMQError(f"option '{name}' must be a duration such as 90s, 15m or 1h, not '{value}'")
+    return float(found[1]) * _UNITS[found[2]]
+
+
 def one_of(*words: str) -> Callable[[str, str], str]:
     """Return a parser for the given words only."""
 
@@ -341,6 +361,7 @@ def _pattern(name: str, value: str) -> str:
 
 KAFKAS_NAMES = {
     "maxoffsetspertrigger": "maxmessagespertrigger",
+    "minoffsetspertrigger": "minmessagespertrigger",
     "maxrecordsperpartition": "maxmessagesperpartition",
     "subscribepattern": "pattern",
     "startingtimestamp": "startingoffsets",
@@ -353,8 +374,6 @@ OF_KAFKA = {
     "subscribe": "give 'exchange', for all queues bound to it, or 'queues'",
     "assign": "give 'queues', and 'startingOffsets' for streams",
     "topic": "give 'exchange', or a column of that name",
-    "minoffsetspertrigger": "nothing waits for a number of messages: give the query a longer trigger",
-    "maxtriggerdelay": "nothing waits for a number of messages: give the query a trigger",
     "startingoffsetsbytimestamp": "give 'startingOffsets' a time, such as 2026-01-31T12:00:00Z",
     "endingoffsetsbytimestamp": "give 'endingOffsets' a time, such as 2026-01-31T12:00:00Z",
     "groupidprefix": "give 'group', the name under which the query reserves messages",
@@ -365,7 +384,10 @@ OF_KAFKA = {
 }
 """Options known from Kafka's source and sink, with the alternative."""
 
-TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation")
+HELD_BACK = ("minMessagesPerTrigger", "maxTriggerDelay")
+"""Options of micro-batches that wait for messages."""
+
+TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", *HELD_BACK)
 """Options of micro-batches."""
 
 RESERVED = ("group", "lease", "sameEnds", "shareQueues")
@@ -389,6 +411,8 @@ SOURCE_OPTIONS: Reads = {
     "group": ("group", some_text),
     "maxmessagespertrigger": ("max_messages", count),
     "maxbytespertrigger": ("max_octets", count),
+    "minmessagespertrigger": ("min_messages", count),
+    "maxtriggerdelay": ("max_trigger_delay", duration),
     "maxpartitions": ("max_partitions", count),
     "minpartitions": ("min_partitions", count),
     "maxmessagesperpartition": ("max_messages_per_partition", count),
@@ -406,6 +430,7 @@ NAMES = {
     name.lower(): name
     for name in (
         *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
+        *("minMessagesPerTrigger", "maxTriggerDelay"),
         *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "sameEnds", "failOnDataLoss"),
         *(
             "checkpointLocation",

@@ -39,6 +39,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.client import Client, Slice
 from jumpmq.spark.errors import JumpMQError, MessagesGone, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
+from jumpmq.spark.minimum import Minimum
 from jumpmq.spark.nothing_read import Warnings, without_queues
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Division, QueueSlices, pieces
@@ -86,6 +87,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options  # the user's
         self._schema = schema  # of the rows
         self._cut = Division.of(options, parallelism)  # how a batch is divided into partitions
+        self._minimum = Minimum(options)  # whether a batch waits for more messages
         self._client = Client(options.broker)  # asks the broker
         self._initial: Offset | None = None  # the first offset; None before Spark asks for it
         # Where each queue ends for a run that reads what is there; None otherwise.
@@ -122,6 +124,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         self._require_own(start)
         done, ends = start["queues"], self._ends(start)
+        if self._minimum.messages and self._last_seqs is None and self._waits(start):
+            time.sleep(IDLE_PAUSE)
+            return start
         end = self._reserve(start, limit, ends)
         if end == done and ends != self._last_seqs and not self._went_on:  # the run that had these ends is complete
             ends = self._last_seqs
@@ -188,6 +193,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise JumpMQError(f"{error}; {GO_ON}") from None
         except QueueInUse as error:
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
+
+    def _waits(self, start: Offset) -> bool:
+        """Acknowledge processed messages; return True if the others are too few for a micro-batch."""
+        self._reserve(start, ReadMaxRows(0), None)
+        return self._minimum.waits(sum(at["ready"] + at["messages"] for at in self._reserved.values()))
 
     def _ends(self, start: Offset) -> dict[str, int] | None:
         """Return the last message to read, by queue; None without a limit."""

@@ -25,7 +25,7 @@ from jumpmq.amqp.client import ClientDelivery
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError, QueueInUse
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import RESERVED, SourceOptions
+from jumpmq.spark.options import HELD_BACK, RESERVED, SourceOptions
 from jumpmq.spark.partitions import Division, pieces
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.rabbitmq.client import MOST_PREFETCH
@@ -67,7 +67,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         reserved = [name for name in RESERVED if name != "shareQueues"]
         only = (*reserved, "maxBytesPerTrigger", "checkpointLocation", "failOnDataLoss")
-        options.refuse(only, "for a JumpMQ broker, not for queues that are read over AMQP")
+        options.refuse((*only, *HELD_BACK), "for a JumpMQ broker, not for queues that are read over AMQP")
         self._options = options
         self._schema = schema
         self._parallelism = parallelism

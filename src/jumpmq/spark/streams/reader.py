@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.lag import behind
+from jumpmq.spark.minimum import Minimum
 from jumpmq.spark.nothing_read import Warnings, beyond_the_end, require_past, without_queues
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.origin import Origin
@@ -62,6 +63,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client = client_of(options.broker, met=True)
         self._initial: Offset | None = None
         self._ends: dict[str, int] | None = None
+        self._minimum = Minimum(options)
         self._waiting: dict[str, int] = {}
         self._granted: dict[str, int] = {}
         self._warnings = Warnings()
@@ -93,6 +95,10 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {name: self._begin(name, at, done.get(name)) for name, at in found.items()}
         waiting = {name: max(0, self._end(name, at) - begins[name]) for name, at in found.items()}
         self._warnings.hold(beyond_the_end(begins, found) if found else [without_queues(self._options)])
+        if self._ends is None and self._minimum.waits(sum(waiting.values())):
+            self._waiting, self._granted = waiting, {}
+            time.sleep(IDLE_PAUSE)
+            return start
         granted = _shared(waiting, limit.max_rows if isinstance(limit, ReadMaxRows) else sum(waiting.values()))
         self._waiting = {name: waiting[name] - granted[name] for name in waiting}
         self._granted = {name: count for name, count in granted.items() if count}
