@@ -204,6 +204,9 @@ def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channe
     assert len(rows_of(spark, broker, exchange="x")) == 2
     with pytest.raises(PySparkException, match=r"batch 1 of writer 'app' comes behind batch 2: .* 'txnAppId'"):
         write(frame, broker, exchange="x", txnAppId="app", txnVersion=1)
+    with pytest.raises(PySparkException, match=r"version 2 of 'app' was published with 1 rows, and this write has 2"):
+        write(frame.union(frame), broker, exchange="x", txnAppId="app", txnVersion=2)
+    assert len(rows_of(spark, broker, exchange="x")) == 2
     with pytest.raises(PySparkException, match=r"batch 2 of writer 'app' is complete, .* went to another exchange"):
         write(frame, broker, queue="q1", txnAppId="app", txnVersion=2)
 

@@ -39,6 +39,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import BrokerAway, JumpMQError, TooLarge
 from jumpmq.spark.ipc import ipc_stream
+from jumpmq.spark.nothing_read import warn
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
     URL_MISSING,
@@ -70,6 +71,10 @@ OTHER_ROWS = (
 ONE_NODE = (
     "option 'url' names several nodes: what is published is remembered at one, so that a retry at another would "
     "publish it again; give one URL where rows are written, always the same"
+)
+
+PASSED_OVER = (
+    "a version is published once, so that no row of this write was published; give other rows another 'txnVersion'"
 )
 
 FENCED = "another attempt at the same batch has begun"
@@ -166,12 +171,21 @@ Reached = Callable[[], Mapping[str, Any] | None]
 
 @dataclass
 class Written(WriterCommitMessage):
-    """Result of a task: published rows."""
+    """Result of a task: published rows.
+
+    Attributes:
+        passed_over: rows of a batch that is complete, and so not published again.
+        known: rows of that batch; None if the batch is new, or the number unknown.
+        repeats: True within a streaming query, which may repeat a batch.
+    """
 
     published: int = 0
     dropped: int = 0
     undelivered: int = 0
     writer: str = ""
+    passed_over: int = 0
+    known: int | None = None
+    repeats: bool = False
 
 
 class MessageWriter:
@@ -228,6 +242,9 @@ class MessageWriter:
         client, written = Client(self._options.broker, met=True), Written(writer=writer)
         begun = client.begin_batch(writer, batch, attempt, origin)
         if begun["complete"]:
+            written.known = begun.get("rows") if origin else None
+            if written.known is not None:
+                written.passed_over = sum(len(rows) for rows in batches)
             return written
         earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
         rows = UnpublishedRows(self._publishable(batches), begun["parts"].get(part), self.chunk_rows)
@@ -351,16 +368,36 @@ class BatchWriter(MessageWriter, DataSourceArrowWriter):
             return self._publish(iterator, self._writer, part)
         query = context.getLocalProperty("sql.streaming.queryId")  # within foreachBatch
         origin = f"{query or ''} {self._options.target}"
-        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt, origin)
+        written = self._publish_once(iterator, self._writer, self._batch, part, self._attempt, origin)
+        written.repeats = query is not None
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)
+        self._require_same_rows([one for one in messages if isinstance(one, Written)])
         if self._options.app is not None:
             self._client.complete_batch(self._writer, self._batch)
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._forget()
+
+    def _require_same_rows(self, written: list[Written]) -> None:
+        """Refuse a repeated batch with another number of rows; within a streaming query, which would repeat the batch
+        for ever, print a warning instead.
+
+        Raises:
+            JumpMQError: the batch is complete, and has another number of rows.
+        """
+        known = next((one.known for one in written if one.known is not None), None)
+        found = sum(one.passed_over for one in written)
+        if known is None or found == known:
+            return
+        said = f"version {self._batch} of '{self._writer}' was published with {known} rows, and this write has {found}"
+        if any(one.repeats for one in written):
+            warn(f"{said}: {PASSED_OVER}")
+        else:
+            raise JumpMQError(f"{said}: {PASSED_OVER}")
 
     def _forget(self) -> None:
         if self._options.app is None:

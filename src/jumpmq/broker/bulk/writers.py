@@ -46,8 +46,11 @@ WHOLE = ""
 """Part of a writer with a single publishing place, also the record of an open writer."""
 
 ATTEMPT = "\0attempt"
-"""Part recording the attempt of a begun batch and, as digest, the batch's origin; has one row when the batch is
-complete."""
+"""Part recording the attempt of a begun batch and, as digest, the batch's origin; has rows when the batch is complete:
+:data:`COMPLETE` more than the batch, or one if an earlier version has completed the batch."""
+
+COMPLETE = 2
+"""Rows of :data:`ATTEMPT` for a complete batch without rows."""
 
 ANOTHER_TARGET = (
     "is complete, and its rows went to another exchange or queue: these would be passed over, and be lost. Give each "
@@ -252,11 +255,19 @@ class Writers:
         parts.pop(ATTEMPT, None)
         return known.attempt if known.batch == batch else "", parts
 
+    def rows_of_complete(self, writer: WriterId, batch: int) -> int | None:
+        """Return the number of rows of a complete batch; None if unknown, or not complete."""
+        known = self.place(writer, ATTEMPT)
+        return known.rows - COMPLETE if known.batch == batch and known.rows >= COMPLETE else None
+
     def complete(self, writer: WriterId, batch: int) -> None:
-        """Complete a batch: forget its parts; nothing more of the batch is published."""
+        """Complete a batch: forget its parts, except for the sum of their rows; nothing more of the batch is
+        published.
+        """
         known = self.place(writer, ATTEMPT)
         if known.batch == batch and not known.rows:
-            self._note(writer, ATTEMPT, known._replace(rows=1))
+            rows = sum(place.rows for place in self.begun(writer, batch)[1].values())
+            self._note(writer, ATTEMPT, known._replace(rows=COMPLETE + rows))
             for part in [part for part in self._places[writer] if part not in (ATTEMPT, WHOLE)]:
                 del self._places[writer][part]
                 self._counts[writer.owner] -= 1

@@ -232,7 +232,8 @@ async def begin(request: Request) -> JSONResponse:
 
     The body is ``{"batch": N, "attempt": TEXT, "origin": TEXT}``; ``origin``, which may be missing, names what numbers
     the batches. The answer is as that of ``batches``, with ``"complete": true`` where the batch is complete, and there
-    is nothing to do. It is 400 where a later batch was begun, or one of that number by another origin.
+    is nothing to do; ``"rows"`` is the number of its rows then (null if unknown). It is 400 where a later batch was
+    begun, or one of that number by another origin.
     """
     host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
     _require_virtual_host(request, host)
@@ -245,7 +246,8 @@ async def begin(request: Request) -> JSONResponse:
         raise BadRequest(f"'origin' must be a name of at most {MAX_WRITER} characters")
     complete = not broker.writers.begin(writer, batch, attempt, origin)
     await broker.committed()
-    return JSONResponse({"complete": complete} | _begun(broker, writer, batch))
+    found = {"complete": complete, "rows": broker.writers.rows_of_complete(writer, batch)}
+    return JSONResponse(found | _begun(broker, writer, batch))
 
 
 async def show_batch(request: Request) -> JSONResponse:
