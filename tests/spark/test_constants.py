@@ -22,6 +22,7 @@ PRIORITY = "the column 'priority' is 300, and must be from 0 to 255"
         ("named_struct('content_type', 'text/plain', 'priority', 200 + 100) as properties", PRIORITY),
         ("-5L as expiration", "the column 'expiration' is -5 milliseconds, and must be not below 0"),
         ("300 as delivery_mode", "the column 'delivery_mode' is 300"),
+        ("3 as delivery_mode", "the column 'delivery_mode' is 3, and must be 1 .transient. or 2 .persistent."),
         ("array(1) as priority", "column 'priority' must be of type"),
         ("1 as colour", "column 'colour' cannot be published"),
     ],

@@ -36,7 +36,9 @@ BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
         ("headers", [(LONG, "v")], pa.map_(pa.string(), pa.string()), "properties cannot be encoded: a short string"),
         ("priority", 300, pa.int32(), "a row's 'priority' is 300, and must be from 0 to 255"),
         ("priority", -(1 << 60), pa.int64(), "a row's 'priority' is -1152921504606846976, and must be from 0"),
-        ("delivery_mode", -1, pa.int32(), "a row's 'delivery_mode' is -1, and must be from 0 to 255"),
+        ("delivery_mode", -1, pa.int32(), r"a row's 'delivery_mode' is -1, and must be 1 \(transient\) or 2 \(persist"),
+        ("delivery_mode", 3, pa.int64(), "a row's 'delivery_mode' is 3, and must be 1"),
+        ("properties", {"delivery_mode": 0}, pa.struct([("delivery_mode", pa.int32())]), "'delivery_mode' is 0, and"),
         ("expiration", -1, pa.int32(), "a row's 'expiration' is -1 milliseconds, and must be not below 0"),
         ("timestamp", BEFORE_1970, pa.timestamp("us", "UTC"), "a row's 'timestamp' is 1969-12-31 .* none before 1970"),
         ("properties", {"priority": 300}, pa.struct([("priority", pa.int64())]), "a row's 'priority' is 300"),
@@ -74,6 +76,16 @@ def test_text_and_octets_with_long_offsets_are_the_same() -> None:
     assert publishable(pa.record_batch(columns), True, False).to_pylist() == [
         {"routing_key": b"k", "body": b"b", "properties": octets}
     ]
+
+
+def test_a_read_message_is_written_with_the_delivery_mode_of_its_publisher() -> None:
+    octets = Properties(delivery_mode=3, message_id="m").encode()
+    columns = {
+        "body": pa.array([b"b"]),
+        "properties": pa.array([{"delivery_mode": 3}], pa.struct([("delivery_mode", pa.int32())])),
+        "amqp_properties": pa.array([octets], pa.binary()),
+    }
+    assert publishable(pa.record_batch(columns), True, True).to_pylist() == [{"body": b"b", "properties": octets}]
 
 
 TEXT = st.none() | st.text(max_size=4) | st.just("x" * 255)
@@ -164,9 +176,9 @@ def test_headers_keep_the_type_of_their_values(type_: Any, value: Any, kind: str
 
 def test_whole_numbers_and_partial_properties_are_taken() -> None:
     numbers = {
-        name: pa.array([7, None], pa.int64()) for name in ("priority", "delivery_mode", "expiration", "message_id")
+        name: pa.array([2, None], pa.int64()) for name in ("priority", "delivery_mode", "expiration", "message_id")
     }
-    assert octets_of(**numbers) == [Properties(priority=7, delivery_mode=7, expiration="7", message_id="7"), None]
+    assert octets_of(**numbers) == [Properties(priority=2, delivery_mode=2, expiration="2", message_id="2"), None]
     part = pa.array(
         [{"expiration": 60_000, "priority": 3}, None], pa.struct([("expiration", pa.int32()), ("priority", pa.int8())])
     )

@@ -119,28 +119,35 @@ def as_read(schema: pa.Schema) -> pa.Schema:
 def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with properties in the types of :data:`PROPERTIES`.
 
+    A delivery mode is 1 or 2. Rows with the properties of a read message may have the mode of its publisher: brokers
+    take messages with any other number as transient.
+
     Raises:
         JumpMQError: a value is out of range.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
+    modes = (0, 255) if "amqp_properties" in columns else (1, 2)
     for name, column in columns.items():
         if name in PROPERTIES.names:
-            columns[name] = _plain(name, column)
+            columns[name] = _plain(name, column, modes)
         elif name == "properties":
             fields = [column.type.field(place) for place in range(column.type.num_fields)]
-            children = [_plain(field.name, pc.struct_field(column, field.name)) for field in fields]
+            children = [_plain(field.name, pc.struct_field(column, field.name), modes) for field in fields]
             names = [pa.field(field.name, child.type) for field, child in zip(fields, children, strict=True)]
             columns[name] = pa.StructArray.from_arrays(children, fields=names, mask=column.is_null())
     return pa.record_batch(columns)
 
 
-def _plain(name: str, column: pa.Array) -> pa.Array:
+def _plain(name: str, column: pa.Array, modes: tuple[int, int]) -> pa.Array:
     """
+    Args:
+        modes: lowest and highest delivery mode.
+
     Raises:
         JumpMQError: a value is out of range.
     """
     if name in OCTETS:
-        _require_within(name, column, 0, 255)
+        _require_within(name, column, *(modes if name == "delivery_mode" else (0, 255)))
         return column.cast(pa.int32())
     if name in NUMBERS_AS_TEXT and pa.types.is_integer(column.type):
         if name == "expiration":
@@ -159,4 +166,5 @@ def _require_within(name: str, column: pa.Array, lowest: int, highest: int) -> N
         if value is not None and not lowest <= value <= highest:
             unit = " milliseconds" if name == "expiration" else ""
             bounds = f"from {lowest} to {highest}" if name in OCTETS else "not below 0"
+            bounds = "1 (transient) or 2 (persistent)" if (lowest, highest) == (1, 2) else bounds
             raise JumpMQError(f"a row's '{name}' is {value}{unit}, and must be {bounds}")
