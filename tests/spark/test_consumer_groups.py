@@ -112,6 +112,19 @@ def test_few_messages_of_a_slot_in_flight_are_no_micro_batch(broker: Any, channe
         query.latestOffset(query.initialOffset(), ReadMaxRows(10))
 
 
+def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way_out(broker: Any, channel: Any) -> None:
+    """The query goes on from where it was, once the stream is unbound."""
+    published, query = publish(channel, numbered(1, 20)), reader(broker)
+    start = query.initialOffset()
+    channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    channel.queue_bind("s", "x", "1")
+    with pytest.raises(JumpMQError, match=r"'s' is a stream: .*; unbind the stream from the exchange, or name the"):
+        query.latestOffset(start, ReadMaxRows(300))
+    channel.queue_unbind("s", "x", "1")
+    end = query.latestOffset(start, ReadMaxRows(300))
+    assert sorted(body for _, _, body in rows(query, start, end)) == published
+
+
 def test_a_query_beside_a_consumer_group_is_refused(broker: Any, slotted: Any) -> None:
     member = Member(broker)
     query = reader(broker)

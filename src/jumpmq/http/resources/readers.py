@@ -34,6 +34,11 @@ from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
 
+IS_STREAM = (
+    "is a stream: it is read by offsets, and not by reservations; unbind the stream from the exchange, or name the "
+    "queues to read instead of the exchange"
+)
+
 
 async def list_groups(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}``: the groups of a virtual host that have something in a queue the user may read."""
@@ -220,7 +225,7 @@ async def reserve(request: Request) -> JSONResponse:
     async for queue in requested.broker(request).slices.through(offsets):
         check_permission(request, host.name, "read", queue)
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
-            raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
+            raise BadRequest(f"'{queue}' {IS_STREAM}")
     reserved = await _groups(request).reserve(host, name, wanted, _session(request, body))
     lost = reserved.lost
     found = {
