@@ -15,6 +15,7 @@ from tests.waiting import until
 from jumpmq.spark import plain_errors
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.pipelines.archive import archive
+from jumpmq.spark.starting import CLAIM, claim
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,22 @@ def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, br
         until(lambda: [api.counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2)
     finally:
         query.stop()
+
+
+def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(spark, broker, channel, tmp_path) -> None:
+    """Until the other query has a micro-batch there, or has ended. The query's own claim goes with it."""
+    table, api, other = tmp_path / "table", API(broker.http_url), "6f7c"
+    assert [claim(spark, other, str(table)) for _ in range(2)] == [None, None], "a restarted query has it still"
+    channel.queue_declare("q4", durable=True)
+    channel.basic_publish("", "q4", b"1")
+    frame = stream(spark, broker, queue="q4")
+    with pytest.raises(JumpMQError, match="is also written by query 6f7c, of another session or"), plain_errors():
+        started(frame, table, tmp_path / "first").awaitTermination()
+    assert api.counts("q4") == (1, 0)
+    (table / CLAIM).unlink()
+    started(frame, table, tmp_path / "second").awaitTermination()
+    assert api.counts("q4") == (0, 0)
+    until(lambda: not (table / CLAIM).exists())
 
 
 def test_a_second_archive_is_refused_while_the_first_is_at_work(spark, broker, channel, tmp_path) -> None:

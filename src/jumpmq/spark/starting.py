@@ -6,6 +6,8 @@ micro-batch. What a listener finds out then can still keep a query from beginnin
 - Spark's sinks of files (Parquet, CSV, JSON) note the numbers of the micro-batches that a table has in its folder
   ``_spark_metadata``, and pass over a micro-batch whose number is there. A query with another checkpoint numbers its
   micro-batches from 0 again, so that its messages would be acknowledged and written nowhere. Such a query is refused.
+  A table without micro-batches tells nothing yet: a query claims it by a file (:data:`CLAIM`), so that a query of
+  another process is refused too. The file goes when the query ends.
 - A sink in Python is told the columns' types only. A constant that cannot be published is refused before the first
   micro-batch is read (:mod:`jumpmq.spark.constants`).
 - The process that plans a query is not told the query's checkpoint. A file of the temporary folder tells it
@@ -22,6 +24,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from jumpmq.spark.constants import problem_with
@@ -29,6 +32,9 @@ from jumpmq.spark.told import tell_checkpoint
 
 LOG_OF_FILES = "_spark_metadata"
 """Subfolder of a table with the log of Spark's file sink."""
+
+CLAIM = "_jumpmq_query"
+"""File of a table with the id of the query that writes to it, while the table has no micro-batch."""
 
 _FILE_SINK = re.compile(r"FileSink\[(.*)\]", re.DOTALL)
 
@@ -56,10 +62,13 @@ class StartListener:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._claimed: dict[str, str] = {}  # claimed tables, by the id of the query's run
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's names, here and below)
         try:
-            look_at(self._spark, self._spark.streams._jsqm.get(event.id()))
+            table = look_at(self._spark, self._spark.streams._jsqm.get(event.id()))
+            if table is not None:
+                self._claimed[str(event.runId())] = table
         except Exception:  # the query runs without what was found out here
             traceback.print_exc(file=sys.stderr)
 
@@ -70,14 +79,17 @@ class StartListener:
         pass
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass
+        if (table := self._claimed.pop(str(event.runId()), None)) is not None:
+            with suppress(Exception):  # the file system, or Spark, is gone: the file says what to do
+                file, files = _file(self._spark, f"{table}/{CLAIM}")
+                files.delete(file, False)
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-def look_at(spark: SparkSession, query: Any) -> None:
-    """Check a starting query.
+def look_at(spark: SparkSession, query: Any) -> str | None:
+    """Check a starting query; return the table that the query has claimed, if any.
 
     Args:
         query: Spark's, in the JVM.
@@ -86,18 +98,24 @@ def look_at(spark: SparkSession, query: Any) -> None:
     plan = execution.analyzedPlan()
     if _writes_jumpmq(execution) and (reason := problem_with(plan)) is not None:
         _refuse(spark._jvm, query, execution, reason)
-        return
+        return None
     if not _reads_jumpmq(plan):
-        return
+        return None
     checkpoint = execution.resolvedCheckpointRoot()
     jvm: Any = spark._jvm
     tell_checkpoint(jvm.java.lang.ProcessHandle.current().pid(), checkpoint)
     sink = _FILE_SINK.fullmatch(execution.sink().toString())
     if sink is None:
-        return
-    reason = also_written(spark, query, sink[1]) or passed_over(spark, sink[1], checkpoint)
+        return None
+    table = sink[1]
+    reason = also_written(spark, query, table) or passed_over(spark, table, checkpoint)
+    if reason is None and last_number(spark, f"{table}/{LOG_OF_FILES}") is None:
+        reason = claim(spark, str(query.id()), table)
+        if reason is None:
+            return table
     if reason is not None:
         _refuse(jvm, query, execution, reason)
+    return None
 
 
 def also_written(spark: SparkSession, query: Any, table: str) -> str | None:
@@ -137,11 +155,45 @@ def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
     )
 
 
+def claim(spark: SparkSession, query: str, table: str) -> str | None:
+    """Claim a table without micro-batches for a query; return the reason if another query has claimed the table.
+
+    Args:
+        query: the id of the query, kept by its checkpoint.
+        table: the folder that the query writes to.
+    """
+    location = f"{table}/{CLAIM}"
+    file, files = _file(spark, location)
+    if not files.exists(file):
+        try:
+            made = files.create(file, False)
+        except Py4JJavaError:
+            if not files.exists(file):
+                raise
+        else:
+            made.write(bytearray(query.encode()))
+            made.close()
+            return None
+    owner = read_text(spark, location).strip()
+    if owner == query:
+        return None
+    return (
+        f"{table} is also written by query {owner}, of another session or process: Spark would "
+        "pass over micro-batches of one of the two, and their messages would be written nowhere. Nothing was taken. "
+        f"Write to another path; or, if that query does not run any more, delete {location}"
+    )
+
+
+def _file(spark: SparkSession, location: str) -> tuple[Any, Any]:
+    """Return a path of Hadoop's, and its file system."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
 def last_number(spark: SparkSession, folder: str) -> int | None:
     """Return the highest number in a log of Spark; None if the log is empty or missing."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(folder)
-    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    path, files = _file(spark, folder)
     if not files.exists(path):
         return None
     names = [found.getPath().getName().removesuffix(".compact") for found in files.listStatus(path)]
@@ -151,8 +203,8 @@ def last_number(spark: SparkSession, folder: str) -> int | None:
 def read_text(spark: SparkSession, file: str) -> str:
     """Read a text file from any file system known to Spark."""
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(file)
-    opened = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
+    path, files = _file(spark, file)
+    opened = files.open(path)
     try:
         return str(jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
     finally:
