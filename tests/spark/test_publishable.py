@@ -22,6 +22,7 @@ from jumpmq.spark.publishable import _encoded, check_publishable, publishable
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
 
 LONG = "x" * 256
+TIMES = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
 KAFKAS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 WORDS = StringType()
 BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
@@ -42,6 +43,12 @@ BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
         ("expiration", -1, pa.int32(), "a row's 'expiration' is -1 milliseconds, and must be not below 0"),
         ("timestamp", BEFORE_1970, pa.timestamp("us", "UTC"), "a row's 'timestamp' is 1969-12-31 .* none before 1970"),
         ("properties", {"priority": 300}, pa.struct([("priority", pa.int64())]), "a row's 'priority' is 300"),
+        (
+            "headers",
+            [("t", BEFORE_1970)],
+            TIMES,
+            "a row's header 't' is 1969-12-31 .*, and AMQP has no time before 1970",
+        ),
         ("headers", [{"key": None, "value": b""}], KAFKAS, "a row has a header without a key"),
     ],
 )
@@ -136,6 +143,12 @@ def test_properties_of_many_rows_are_those_of_each(
     assert found is not None
     assert found.to_pylist() == [_encoded(row) for row in batch.to_pylist()]
     found.validate(full=True)
+
+
+def test_a_time_of_a_far_year_is_not_rounded_up() -> None:
+    when = datetime.datetime(4000, 1, 1, 0, 0, 0, 999_999, datetime.UTC)
+    expected = Properties(timestamp=int(when.replace(microsecond=0).timestamp())).encode()
+    assert _encoded({"timestamp": when}) == expected
 
 
 def octets_of(**columns: pa.Array) -> list[Properties | None]:

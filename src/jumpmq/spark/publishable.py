@@ -208,7 +208,8 @@ def _encoded(row: dict[str, Any], kind: str = "S") -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    return int(value.timestamp()) if isinstance(value, datetime) else value
+    # Without microseconds: as a float, 0.999999 s of a far year would be the next second.
+    return int(value.replace(microsecond=0).timestamp()) if isinstance(value, datetime) else value
 
 
 def _octets(properties: Properties) -> bytes:
@@ -232,4 +233,11 @@ def _pair(header: Any) -> tuple[str, Any]:
 
 
 def _header(name: str, value: Any, kind: str) -> Field:
-    return Field(name, "V", None) if value is None else Field(name, kind, _plain(value))
+    """
+    Raises:
+        JumpMQError: the value is a time before 1970.
+    """
+    plain = _plain(value)
+    if kind == "T" and plain is not None and plain < 0:
+        raise JumpMQError(f"a row's header '{name}' is {value}, and AMQP has no time before 1970")
+    return Field(name, "V", None) if value is None else Field(name, kind, plain)
