@@ -224,7 +224,7 @@ class Stream(Queue):
         Raises: ResourceError: the files have not arrived.
         """
         if self._awaits or self.moved:
-            raise ResourceError(f"stream '{self.name}' in vhost '{self.vhost}' is on its way from home to home")
+            raise ResourceError(f"stream '{self.name}' in vhost '{self.vhost}' is moving from home to home")
 
     # --- contents ---
 

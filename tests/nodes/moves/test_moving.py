@@ -416,7 +416,7 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, capl
         holding = asyncio.ensure_future(with_channel(brokers[0], hold))
         await asyncio.to_thread(held.wait)
         await move(brokers[0], "q", 2)
-        waits = "waits for consumers to settle 2 messages, or to commit that they have since"
+        waits = "waits for consumers to settle 2 messages, or to commit their transactions"
         await until(lambda: waits in caplog.text)
         (warning,) = standing_still([broker.home_figures.state() for broker in brokers])
         assert (warning.name, waits.startswith(f"waits for {warning.waits_for}")) == ("q", True)

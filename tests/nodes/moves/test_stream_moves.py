@@ -67,7 +67,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
         with first.turns.turn():
             move(first, "s", 2)
         assert shown(first, "s") == {"moving_to": "two@host"}
-        with pytest.raises(PreconditionFailed, match="is on its way already"):
+        with pytest.raises(PreconditionFailed, match="is moving already"):
             move(first, "s", 3)
         await publishing
         await until(lambda: "s" in second.topology.vhosts["/"].queues)

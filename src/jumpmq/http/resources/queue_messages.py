@@ -165,7 +165,7 @@ def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
 def _range(host: VirtualHost, queue: Queue, timestamp: float | None) -> dict[str, Any]:
     definition = host.declared[queue.name].definition
     if definition.before:
-        raise ResourceError(f"queue '{queue.name}' in vhost '{queue.vhost}' is on its way from home to home")
+        raise ResourceError(f"queue '{queue.name}' in vhost '{queue.vhost}' is moving from home to home")
     first, last, id = *queue.view.ready_range(), definition.identity
     shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": id}
     if queue.view.by_priority:

@@ -150,6 +150,6 @@ def _text_of_many(alike: list[Warning], pattern: str) -> str:
         "replies-wait": "belong to connections without a consumer for the queue",
         "queue-full": "are full",
         "keys-wait": "have messages that wait for other queues",
-        "move-stands-still": "are on their way from home to home, and stand still",
+        "move-stands-still": "are moving from home to home, without progress",
     }.get(alike[0].kind, "are concerned")
     return f"{len(alike)} queues '{pattern}' {what}: {messages:,} messages wait."

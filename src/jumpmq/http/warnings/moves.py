@@ -24,14 +24,14 @@ def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
 
 
 def warning_of_move(move: MoveFigures) -> Warning:
-    """Return the warning for a move that stands still."""
+    """Return the warning for a move without progress."""
     return Warning(
         "move-stands-still",
         "warning",
         "queue",
         move.vhost,
         move.name,
-        f"'{move.name}' is on its way from home to home, and waits for {move.waits_for} since {move.seconds:.0f} s.",
+        f"The move of '{move.name}' has made no progress for {move.seconds:.0f} s: it waits for {move.waits_for}.",
         "Messages published meanwhile are kept, and delivered after the move. Homes that are down have to "
         "return; consumers with messages of the queue have to settle the messages, or to close the connections.",
         move.name,

@@ -1,11 +1,11 @@
 """Messages between homes about copying a stream's files.
 
 ==========  ==============  ===================================================================================
-``COPY``    from the old    what there is of each segment; asked again until it is answered
-``WANT``    from the new    a piece of a segment
-``PIECE``   from the old    its octets, or why they cannot be had
-``COPIED``  from the new    all of that is on its disk, or why not
-``FORGET``  from the old    the stream is not moved: what was copied is to be deleted
+``COPY``    from the old    the segments of the stream; repeated until answered
+``WANT``    from the new    a request for a piece of a segment
+``PIECE``   from the old    the octets of the piece, or the reason for not sending the piece
+``COPIED``  from the new    all segments are on the new home's disk, or the reason for a failure
+``FORGET``  from the old    the stream stays: delete the copied files
 ==========  ==============  ===================================================================================
 """
 
@@ -17,14 +17,15 @@ from jumpmq.store.stream_copy import Extent
 
 
 class CopyRequest(NamedTuple):
-    """Request for a home to copy a stream.
+    """Request of the old home: copy a stream.
 
     Attributes:
-        number: the id that the stream has at the old home.
-        attempt: tells this request from others about the same stream.
-        to: the id that the stream has at the new home; 0 while it serves at the old one.
-        extents: what there is.
-        handed: what the old home knows of it when nothing more comes there; None while it serves there.
+        number: id of the stream at the old home.
+        attempt: identifies the request among all requests for the stream.
+        to: id of the stream at the new home; 0 while the old home still serves the stream.
+        extents: the segments of the stream.
+        handed: the old home's knowledge of the stream after its last message; None while the old home serves the
+            stream.
     """
 
     number: int
@@ -39,13 +40,13 @@ class CopyRequest(NamedTuple):
         return sum(extent.size for extent in self.extents)
 
     def encode(self) -> bytes:
-        """As a record's payload."""
+        """Return the encoded payload."""
         handed = None if self.handed is None else self.handed.encode()
         return json.dumps([self.number, self.attempt, self.to, self.extents, handed], separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, payload: memoryview) -> Self:
-        """From a record's payload."""
+        """Decode a payload."""
         number, attempt, to, extents, handed = json.loads(bytes(payload))
         return cls(
             number,
@@ -57,12 +58,12 @@ class CopyRequest(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The answer.
+    """Answer of the new home to a :class:`CopyRequest`.
 
     Attributes:
-        number, attempt: of the request.
-        problem: why it cannot be done; empty where it is.
-        is_gone: whether that is because a file is not there any more.
+        number, attempt: as in the request.
+        problem: reason for a failure; empty after success.
+        is_gone: True if the copy failed because a file no longer exists.
     """
 
     number: int
@@ -71,10 +72,10 @@ class Copied(NamedTuple):
     is_gone: bool = False
 
     def encode(self) -> bytes:
-        """As a record's payload."""
+        """Return the encoded payload."""
         return json.dumps(self, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, payload: memoryview) -> Self:
-        """From a record's payload."""
+        """Decode a payload."""
         return cls(*json.loads(bytes(payload)))

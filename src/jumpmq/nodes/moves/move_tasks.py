@@ -16,7 +16,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Wait:
-    """Wait state of a moving queue, since a time of the monotonic clock; ``step`` changes after progress."""
+    """The current wait of a moving queue.
+
+    Attributes:
+        what: the awaited event, as a phrase after "waits for".
+        step: any number that changes with progress.
+        since: monotonic time of the last progress.
+    """
 
     queue: DeclaredQueue | Queue
     what: str
@@ -24,7 +30,7 @@ class _Wait:
     since: float
 
     def figures(self, seconds: float, stalled: float) -> MoveFigures:
-        """Return the statistics of the wait, so many seconds after the last progress."""
+        """Return the statistics of the wait, the given seconds after the last progress."""
         queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
         return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= stalled)
 
@@ -39,18 +45,18 @@ class MoveTasks:
     def __init__(self, stalled: float) -> None:
         self._stalled = stalled
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._waiting: dict[int, _Wait] = {}  # awaited events
+        self._waiting: dict[int, _Wait] = {}  # current waits
 
     def run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
-        """Start the migration of a queue with the given steps."""
+        """Run the steps of a queue's move as a task."""
 
         async def run() -> None:
             watching = asyncio.get_running_loop().create_task(self._watch(queue))
             try:
                 await steps
             except Exception:
-                log.exception("%r stands still on its way from home to home, until this process starts again", queue)
-                self.wait(queue, "its home to start again, after an error that is in the log")
+                log.exception("the move of %r has failed, and continues after a restart of this process", queue)
+                self.wait(queue, "a restart of its home, after an error in the log")
             else:
                 self._waiting.pop(queue.id, None)
             finally:
@@ -62,34 +68,34 @@ class MoveTasks:
         self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
 
     def end(self, number: int) -> None:
-        """End the migration of the queue with the given id, if any."""
+        """Cancel the move of the queue with the given id, if any."""
         self._waiting.pop(number, None)
         if (task := self._tasks.pop(number, None)) is not None:
             task.cancel()
 
     def stop(self) -> None:
-        """Go on in the next run."""
+        """Cancel all tasks; the next run of the process continues the moves."""
         for task in self._tasks.values():
             task.cancel()
 
     def wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
-        """Record the reason for a queue's wait; an unchanged reason keeps the earlier time."""
+        """Record what a move waits for. If neither reason nor step has changed, the move has made no progress since the
+        last call.
+        """
         found = self._waiting.get(queue.id)
         if found is None or (found.what, found.step) != (what, step):
             self._waiting[queue.id] = _Wait(queue, what, step, time.monotonic())
 
     async def _watch(self, queue: DeclaredQueue | Queue) -> None:
-        """Log a lack of progress."""
+        """Log a move without progress."""
         while True:
             await asyncio.sleep(self._stalled)
             wait = self._waiting.get(queue.id)
             seconds = 0.0 if wait is None else time.monotonic() - wait.since
             if wait is not None and seconds >= self._stalled:
-                log.warning(
-                    "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
-                )
+                log.warning("the move of %r has made no progress for %d s: it waits for %s", queue, seconds, wait.what)
 
     def figures(self) -> list[MoveFigures]:
-        """Return the queues in migration from and to the local home."""
+        """Return statistics of the moves from and to the local home."""
         now = time.monotonic()
         return [one.figures(now - one.since, self._stalled) for one in self._waiting.values()]

@@ -1,17 +1,22 @@
-"""Migration of queues to a remote home: messages follow in order and without duplicates.
+"""Moves of queues to a remote home: messages follow in order and without duplicates.
 
-A change says where the queue is from now on (:class:`~jumpmq.topology.changes.MoveQueue`). What is published after that
-goes to the new home, and waits there (:attr:`~jumpmq.queues.Queue.behind`). When all homes know of it, the queue's
-consumers at the old home are cancelled, and what they do not settle soon is taken back. What is there then goes to the
-new home through the :mod:`~jumpmq.nodes.messages.outbox`, and enters the queue, where consumers get it at once. When
-the old home has nothing more, and no other home can send it any, another change says so
-(:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
+A move has these steps:
 
-A stream's files are not copied where both homes are on one machine, but handed over: when nothing more can come to the
-old home, the new one takes their directory (:data:`HAND`). To another machine, and from or to a home with copies, they
-are copied, nearly all before the change (:mod:`jumpmq.nodes.moves.stream_moves`), the rest when nothing more can come.
+1. The change :class:`~jumpmq.topology.changes.MoveQueue` gives the queue its new home. Messages published from now on
+   go to the new home, and wait there (:attr:`~jumpmq.queues.Queue.behind`).
+2. Once all homes have applied the change, the old home cancels the queue's consumers, and takes back deliveries that
+   are not settled soon (:data:`GRACE`).
+3. The old home sends the queue's messages through the :mod:`~jumpmq.nodes.messages.outbox`. The messages enter the
+   queue at the new home, and are delivered at once.
+4. When the old home has no messages left, and no other home can still send any to the old home, the change
+   :class:`~jumpmq.topology.changes.EndMove` ends the move. The messages that waited since step 1 enter the queue.
 
-All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
+For a stream, step 3 concerns files. On one machine the new home takes over the directory (:data:`HAND`), after the last
+message for the old home. To another machine, and from or to a home with copies, the files are copied: nearly all of
+them before step 1 (:mod:`jumpmq.nodes.moves.stream_moves`), the rest in step 3.
+
+The definitions and the stores of both homes record the state of a move. After a kill of any process, the move
+continues.
 """
 
 import asyncio
@@ -55,13 +60,13 @@ log = logging.getLogger(__name__)
 
 
 class Moves:
-    """Migrations with the local home as source or destination.
+    """Moves with the local home as source or destination.
 
     Args:
-        store: records which streams are to move to another machine; None where everything is in memory.
+        store: records pending moves of streams to other machines; None if everything is in memory.
 
     Attributes:
-        streams: these.
+        streams: moves of streams whose files are copied first.
     """
 
     def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None, on_disk: OnDisk) -> None:
@@ -70,21 +75,21 @@ class Moves:
         self._on_disk = on_disk  # calls back once a change is on disk
         self._outbox = outbox  # messages in flight to peers
         self._topology: Topology  # knows the queues
-        self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
-        self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
-        self._files: StreamFiles  # where streams are
+        self._channels: Callable[[], Iterable[Channel]]  # all channels that may hold deliveries
+        self._on_moved: Callable[[Queue], object]  # called after a queue has moved
+        self._files: StreamFiles  # of the local streams
         self._serves = False  # whether the local queues are loaded
-        self._tasks = MoveTasks(links.timing.stalled_move)  # by the ids that queues have
-        self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
+        self._tasks = MoveTasks(links.timing.stalled_move)  # by the current id of the queue
+        self._offers = StreamOffers(links, turns)  # sends files to homes on other machines
         self._copies = StreamCopies(links, turns, self._awaiting)  # incoming copies of peers' streams
         self.streams = StreamMoves(self._offers, self._tasks, turns, store, links.timing.near_octets)
-        self._leaving: dict[int, Queue] = {}  # local rest of leaving queues, by new id
-        self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
+        self._leaving: dict[int, Queue] = {}  # parts left behind of moving queues, by the new id
+        self._answered: dict[bytes, set[int]] = {}  # homes that have answered, by question
         links.handlers[MOVED] = self._asked
         links.handlers[MOVE_ANSWER] = self._answer
         links.handlers[HAND] = self._handed
         links.handlers[OWNED] = self._owned
-        self._taking: dict[int, asyncio.Task[None]] = {}  # by the ids of streams, take their files
+        self._taking: dict[int, asyncio.Task[None]] = {}  # tasks that take over files, by the stream's id
 
     def serve(
         self,
@@ -98,11 +103,11 @@ class Moves:
         """Continue pending migrations, and start accepting new migrations.
 
         Args:
-            channels: lists all that may hold deliveries of queues here.
-            on_moved: told of a queue that is at another home, before its consumers are cancelled.
-            files: where streams are.
-            disk_limit: tells the octets of disk that are to stay free.
-            readers: know which queues they have messages of.
+            channels: returns all channels that may hold deliveries of queues here.
+            on_moved: called with a queue that has moved away, before its consumers are cancelled.
+            files: the files of the local streams.
+            disk_limit: returns the octets of disk that have to stay free.
+            readers: know the queues with messages held by reader groups.
         """
         self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
         topology.listeners.append(self._follow)
@@ -124,7 +129,7 @@ class Moves:
         self.streams.serve(topology, readers)
 
     def stop(self) -> None:
-        """Go on in the next run."""
+        """Cancel all tasks; the next run of the process continues the moves."""
         self._tasks.stop()
         self._offers.stop()
         self._copies.stop()
@@ -198,7 +203,7 @@ class Moves:
             await self._take_back(queue, contents)
         await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
         while contents.behind is not None:  # published here during the move
-            self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
+            self._tasks.wait(queue, "messages published during its move to enter it", contents.next_seq)
             await asyncio.sleep(PAUSE)
         # The new home takes the files as they are: whatever was confirmed has to be in them, synced, before they go.
         await self._turns.committed()
@@ -220,15 +225,17 @@ class Moves:
         problem = ""
 
         def tell(sent: int) -> None:
-            self._tasks.wait(queue, f"home {home} to have a copy of its {octets} octets{problem}", sent)
+            self._tasks.wait(queue, f"home {home} to copy its {octets} octets{problem}", sent)
 
         while True:
             try:
                 await self._offers.copied(contents, home, queue.id, tell)
                 return
             except CopyRefused as error:
-                log.error("the files of %r cannot be copied to home %d: %s; it is tried again", queue, home, error)
-                problem = f", which it could not take: {error}"
+                log.error(
+                    "the files of %r cannot be copied to home %d: %s; the copy is tried again", queue, home, error
+                )
+                problem = f", which it refused: {error}"
                 await asyncio.sleep(self._links.timing.asked_again)
 
     async def _send_messages(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
@@ -236,7 +243,7 @@ class Moves:
         await self._take_back(queue, contents)
         while True:
             await self._send_all(queue, contents, ahead)
-            # What others had sent is here when they have answered, as links keep the order.
+            # Each link keeps the order: once a home has answered, all messages that it sent before have arrived here.
             await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
             if not contents.message_count and not contents.dead_count:
                 break
@@ -246,19 +253,19 @@ class Moves:
         home = ahead.definition.home
         while contents.message_count or contents.dead_count or self._outbox.has_for(ahead.id):
             left = contents.message_count + self._outbox.count_for(ahead.id)
-            dead = f"{contents.dead_count} dead letters to be where they go"
-            self._tasks.wait(queue, f"home {home} to have {left} messages on disk" if left else dead)
+            dead = f"{contents.dead_count} dead letters to reach their queues"
+            self._tasks.wait(queue, f"home {home} to store {left} messages" if left else dead)
             is_full = self._outbox.full_home([ahead.definition.home]) is not None
             if is_full or not self._send_some(contents, ahead):
                 await asyncio.sleep(PAUSE)
             await self._turns.committed()
 
     async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
-        """Take back deliveries held by consumers: deliveries settled soon are finished, the rest moves."""
+        """Take back unsettled deliveries, after consumers had :data:`GRACE` seconds to settle them."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._links.timing.settle_grace
         while count := contents.unacknowledged_count:
-            self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit that they have")
+            self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit their transactions")
             if loop.time() >= until:
                 self._claim(contents)
                 until = loop.time() + self._links.timing.settle_grace
@@ -295,11 +302,12 @@ class Moves:
         kind: int = MOVED,
         is_over: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Ask remote homes until answered, or until the question is pointless; return True if all have answered.
+        """Send a question to remote homes, repeatedly, until all have answered or the question is pointless. Return
+        True if all have answered.
 
         Args:
-            homes: those that are asked; by default all linked homes.
-            is_over: whether the question is pointless by now.
+            homes: the homes to ask; by default all linked homes.
+            is_over: tells whether the question is pointless by now.
         """
         answered, again = self._answered.setdefault(question, set()), 0.0
         try:
@@ -329,7 +337,7 @@ class Moves:
         before, applied, is_empty = QUESTION.unpack(question)
 
         def look() -> None:
-            if not (link.up and self._serves):  # it is asked again
+            if not (link.up and self._serves):  # the question comes again
                 return
             if self._topology.applied < applied or (is_empty and self._outbox.has_for(before)):
                 asyncio.get_running_loop().call_later(PAUSE, look)
@@ -342,8 +350,9 @@ class Moves:
     # --- at the new home ---
 
     def _awaiting(self, number: int) -> Stream | None:
-        """Return the stream here awaiting the files of a stream with the given number at a remote home, or in a
-        directory of the number."""
+        """Return the stream here that awaits files, either of a stream with the given previous id, or of a directory
+        with the given id.
+        """
         for host in self._topology.vhosts.values():
             for queue in host.queues.values():
                 numbers = host.declared[queue.name].definition.before, queue.id
@@ -352,7 +361,9 @@ class Moves:
         return None
 
     def _owned(self, link: Link, payload: memoryview) -> None:
-        """Handle an epoch given by a remote home for keys moving here."""
+        """Note the highest owner epoch of a remote home, and answer once the moved queue's owners have higher epochs on
+        disk.
+        """
         number, epoch = EPOCH.unpack(payload)
         if not self._serves:
             return
@@ -371,14 +382,14 @@ class Moves:
     def _handed(self, link: Link, payload: memoryview) -> None:
         question = bytes(payload)
         _, number = FILES.unpack_from(question)
-        if self._serves and not self._files.is_copied and number not in self._taking:  # else it is asked again
+        if self._serves and not self._files.is_copied and number not in self._taking:  # else the question comes again
             directory = Path(os.fsdecode(question[FILES.size :]))
             taking = asyncio.get_running_loop().create_task(self._take_files(link, question, number, directory))
             self._taking[number] = taking
             taking.add_done_callback(lambda task: self._taking.pop(number))
 
     async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
-        """Take the files of a stream, unless already done; answer once on disk at this home."""
+        """Take over the files of a stream, if still awaited; answer once that is on disk."""
         found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
         stream = found[0] if found else None
         try:
@@ -388,7 +399,7 @@ class Moves:
                     with self._turns.turn():
                         stream.take_over(brought)
         except (OSError, StoreError) as error:
-            log.error("the files of %r cannot be taken from %s: %s; it is tried again", stream, directory, error)
+            log.error("the files of %r cannot be taken over from %s: %s; this is tried again", stream, directory, error)
             return
         if link.up:
             with self._turns.turn():
@@ -399,10 +410,14 @@ class Moves:
             self._tasks.run(contents, self._enter(contents))
 
     async def _enter(self, contents: Queue) -> None:
-        """Move waiting messages into the queue."""
+        """Move the messages that waited for the end of the move into the queue."""
         while contents.behind is not None and not contents.deleted:
             before = self._topology.vhosts[contents.vhost].declared[contents.name].definition.before
-            what = f"home {home_of(before)} to send what is left there" if before else "what came meanwhile to enter"
+            what = (
+                f"home {home_of(before)} to send its remaining messages"
+                if before
+                else "messages published during its move to enter it"
+            )
             self._tasks.wait(contents, what, contents.next_seq)
             with self._turns.turn(), self._turns.together():
                 some = contents.follow_up(SLICE)

@@ -1,9 +1,9 @@
-"""Migration of this home's queues to remote homes: all queues if the home is left, or some if the home has more than
-its share.
+"""Choice of the queues that move away from this home: all queues before the home is removed, or some queues of a home
+with more queues than others.
 
-From a home that is left its clients are sent away, too, and then it is removed. That it is left is in the definitions
-(:class:`~jumpmq.topology.changes.LeaveHome`), so that no queue is placed there, and which queues are still there is,
-too: whatever is killed meanwhile, the next start goes on.
+Before the removal of a home its clients are disconnected, too. The definitions record that the home is being removed
+(:class:`~jumpmq.topology.changes.LeaveHome`), so that no new queue is placed there, and which queues it still has.
+After a kill of any process, the next start continues.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PAUSE = 0.1
 """Interval between checks for remaining work, in seconds."""
 
 TOLD = 30.0
-"""Seconds without progress before the awaited condition is logged, repeated at the same interval."""
+"""Seconds without progress before the log names the awaited condition, repeated at this interval."""
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class Relocating:
     """Moves queues away from the local home.
 
     Attributes:
-        on_removed: does what is to be done when the home is removed.
-        on_left: called when all that was here is at other homes of the node, and the home is removed.
+        on_removed: awaited after the removal of the home from the definitions.
+        on_left: called last, when the home is removed and its queues are at other homes of the node.
     """
 
     def __init__(self, links: Links, outbox: Outbox, streams: StreamMoves, turns: Turns) -> None:
@@ -52,17 +52,17 @@ class Relocating:
         self._turns = turns  # those of the broker
         self._topology: Topology  # knows the queues
         self._users: QueueUsers  # users of the local queues
-        self._task: asyncio.Task[None] | None = None  # leaves the home, or takes it back
-        self._balancing: asyncio.Task[None] | None = None  # moves some queues
-        self._waits_for = ""  # awaited entry of the log
-        self._since = 0.0  # by the clock of the event loop
+        self._task: asyncio.Task[None] | None = None  # removes the home, or keeps a home whose removal had begun
+        self._balancing: asyncio.Task[None] | None = None  # runs :meth:`rebalance`
+        self._waits_for = ""  # the condition last passed to :meth:`_tell`
+        self._since = 0.0  # loop time since which the condition has not changed
 
     def serve(self, topology: Topology, users: QueueUsers) -> None:
         """Set the topology and the users of queues."""
         self._topology, self._users = topology, users
 
     def decide(self, leaves: bool) -> None:
-        """Start or stop leaving the local home."""
+        """Start removing the local home, or stop the removal."""
         self.stop()
         if leaves or self._topology.home in self._topology.left:
             self._task = asyncio.get_running_loop().create_task(
@@ -70,7 +70,7 @@ class Relocating:
             )
 
     def stop(self) -> None:
-        """Go on in the next run."""
+        """Cancel all tasks; the next run of the process continues."""
         for task in self._task, self._balancing:
             if task is not None:
                 task.cancel()
@@ -92,11 +92,11 @@ class Relocating:
         """Move the queue with the given id to a remote home.
 
         Args:
-            begun: the answer to an earlier request was True.
+            begun: True if an earlier call has returned True for this move.
 
         Returns:
-            True: the move is under way, or the queue with this id is gone; False: the move that had begun has failed;
-            or the reason why the queue cannot move now.
+            True: the move is under way, or no queue with this id is left here. False: the move that had begun has
+            failed. A text: the reason why the queue cannot move now.
         """
         host = self._topology.vhosts.get(vhost)
         queue = None if host is None else host.declared.get(name)
@@ -117,8 +117,9 @@ class Relocating:
         return True
 
     def rebalance(self) -> None:
-        """Move queues to homes with fewer queues, until no running home has two fewer than this home; continues in the
-        background, some queues at a time. Immovable queues stay."""
+        """Move queues to homes with fewer queues, until this home has at most one queue more than any running home. The
+        moves continue in the background, some at a time. Queues that cannot move stay.
+        """
         if self._balancing is None or self._balancing.done():
             self._balancing = asyncio.get_running_loop().create_task(self._rebalance(), name="rebalancing")
 
@@ -140,8 +141,8 @@ class Relocating:
         return [home for home in self._links.homes if home in self._topology.homes.keys() - self._topology.left]
 
     def _others_here(self) -> list[int]:
-        """Return the possible destinations at the local node: a worker leaves its queues to the node's remaining
-        workers.
+        """Return the possible destinations at the local node. When a worker is removed, its queues go to the node's
+        other workers.
         """
         node = self._topology.node_of(self._topology.home)
         return [home for home in self._others() if self._topology.node_of(home) == node]
@@ -152,27 +153,27 @@ class Relocating:
     async def _leave(self) -> None:
         own = self._topology.home
         await self._propose(LeaveHome(own))
-        log.warning("home %d is removed: its queues move to other homes", own)
+        log.warning("home %d is being removed: its queues move to other homes", own)
         while True:
             if await self._is_empty():
                 self._users.close_all("home is left")
                 if await self._propose(RemoveHome(own)):
                     break
             await asyncio.sleep(PAUSE)
-        log.warning("home %d is empty, and no part of the broker any more", own)
+        log.warning("home %d is empty, and has left the broker", own)
         if self.on_removed is not None:
             await self.on_removed()
         self.on_left()
 
     async def _is_empty(self) -> bool:
-        """Return True if no queues and no messages for remote homes are left here; else start moving more."""
+        """Return True if this home has neither queues nor messages for remote homes left; else start more moves."""
         own, declared = self._topology.home, self._queues()
         here = [one for one in declared if one.definition.home == own]
         on_way = sum(1 for one in declared if home_of(one.definition.before) == own)
         kept = sum(count for _, count, _ in self._outbox.figures())
         if not (here or on_way or kept):
             return True
-        waits_for = f"{len(here)} queues, {on_way} on their way, and {kept} messages for other homes"
+        waits_for = f"{len(here)} queues, {on_way} moving queues, and {kept} messages for other homes"
         for one in [one for one in here if not one.definition.before][: max(0, AT_ONCE - on_way)]:
             if (reason := await self._move(one, self._others_here())) is not None:
                 waits_for = f"{waits_for}: {reason}"
@@ -180,7 +181,7 @@ class Relocating:
         return False
 
     async def _move(self, queue: DeclaredQueue, others: list[int]) -> str | None:
-        """Start the migration of a queue to a home of the given list; return the reason if impossible."""
+        """Start the move of a queue to one of the given homes; return the reason if that is impossible."""
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         if (group := self._users.reader_of(queue.name, queue.vhost)) is not None:
             return f"reader group '{group}' has messages of {subject}"
@@ -188,7 +189,7 @@ class Relocating:
         if not others:
             return "no other home is up"
         here = self._topology.node_of(self._topology.home)
-        if isinstance(queue.contents, Stream):  # its files go along, to another machine as a copy
+        if isinstance(queue.contents, Stream):  # files: prefer a handover on this machine to a copy
             others = [home for home in others if self._topology.node_of(home) == here] or others
         home = min(others, key=lambda number: (counts[number], number))
         if queue.shard is not None and self._topology.node_of(home) not in (here, queue.definition.node):
@@ -216,10 +217,10 @@ class Relocating:
         return True
 
     def _tell(self, waits_for: str) -> None:
-        """Log the awaited condition if unchanged for long."""
+        """Log the awaited condition, if it has not changed for :data:`TOLD` seconds."""
         now = asyncio.get_running_loop().time()
         if waits_for != self._waits_for:
             self._waits_for, self._since = waits_for, now
         elif now - self._since >= TOLD:
             self._since = now
-            log.warning("home %d is left, and waits for %s", self._topology.home, waits_for)
+            log.warning("the removal of home %d waits for %s", self._topology.home, waits_for)

@@ -1,10 +1,13 @@
-"""Return of shards to a node that joined under the name of a forgotten node.
+"""Return of shards to a node that joined again under the name of a removed node.
 
-Shards that were moved off the forgotten node keep its name, so that the new node gets no others of these names. After
-its first start, which :mod:`~jumpmq.nodes.joining.joining` notes, the new node lists the shards of its name that
-are at other nodes, and asks their homes for one after the other. The list is in its store, by the ids of queues,
-until no shard is left: a kill ends nothing. A shard that has moved, for any reason, has another id, and is not asked
-for any more. Later starts list none.
+A removed node's shards move to other nodes and keep the node's name. A new node of that name therefore declares no
+second set of shards; it asks for the existing ones:
+
+1. At the node's first start (noted by :mod:`~jumpmq.nodes.joining.joining`), it lists the shards with its name that are
+   at other nodes, by the ids of the queues. Its store keeps the list until no shard is left, so that a killed process
+   continues. Later starts list none.
+2. It asks the homes of the shards to move them here, one after the other. A shard that has moved for any other reason
+   has a new id, and leaves the list.
 """
 
 import asyncio
@@ -24,18 +27,23 @@ PAUSE = 0.2
 """Interval between checks of a shard in migration, in seconds."""
 
 ASKED_AGAIN, RAREST = 1.0, 30.0
-"""Seconds until a shard that could not move is asked for again, at first, and after many attempts without any move."""
+"""Initial and maximum delay before a shard that could not move is requested again, in seconds."""
 
 Ask = Callable[..., Awaitable[bool | str | None]]
-"""Asks a home, by its number, with the arguments of :meth:`~jumpmq.nodes.moves.relocating.Relocating.give`; returns the
-answer, None where there is none."""
+"""Sends a request to a home, given by number, with the arguments of
+:meth:`~jumpmq.nodes.moves.relocating.Relocating.give`. Returns the home's answer, or None without an answer.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class ReturningShard(NamedTuple):
-    """A shard that is to return, by the id of the queue at the home where the shard was listed; ``number`` is that of
-    the shard."""
+    """A shard that should return here.
+
+    Attributes:
+        id: id of the queue at the home where the shard was listed.
+        number: number of the shard among its node's shards.
+    """
 
     vhost: str
     name: str
@@ -47,25 +55,25 @@ class Returning:
     """Shards returning to the local node.
 
     Args:
-        store: has the list.
-        workers: homes of this node, which shards are spread over.
-        ask: asks the homes of shards.
+        store: keeps the list of shards.
+        workers: number of the node's homes, over which the shards are spread.
+        ask: sends a request to a shard's home.
     """
 
     def __init__(self, topology: Topology, turns: Turns, store: Store, workers: int, links: Links, ask: Ask) -> None:
         self._topology = topology  # knows the queues
         self._turns = turns  # those of the broker
-        self._store = store  # has the list
-        self._workers = workers  # homes to wait for
+        self._store = store  # keeps the list
+        self._workers = workers  # number of homes to wait for
         self._links = links  # to all peers
-        self._ask = ask  # asks the homes of shards
-        self._told: set[tuple[str, str]] = set()  # reasons in the log, by shard
+        self._ask = ask  # sends requests to the homes of shards
+        self._told: set[tuple[str, str]] = set()  # logged reasons, by shard
 
     async def run(self, kept: Any) -> None:
-        """Bring back shards until none is left.
+        """Bring back the shards of the list.
 
         Args:
-            kept: the value of :data:`~jumpmq.store.kinds.RETURNING` at the start.
+            kept: the stored list; True at the first start, before a list was made.
         """
         while len(self._homes) < self._workers:  # noqa: ASYNC110
             await asyncio.sleep(PAUSE)
@@ -109,7 +117,7 @@ class Returning:
         return None if host is None else host.declared.get(shard.name)
 
     async def _bring(self, shard: ReturningShard) -> bool:
-        """Bring back a shard; False if to be tried again."""
+        """Bring back a shard; return False if it has to be tried again later."""
         begun = False
         while (queue := self._queue(shard)) is not None and queue.id == shard.id:
             homes, there = self._homes, queue.definition.home
@@ -130,7 +138,7 @@ class Returning:
         return True
 
     def _tell(self, queue: DeclaredQueue, reason: str | None) -> None:
-        """Say in the log, once, why a shard cannot return yet."""
+        """Log, once per shard, the reason why it cannot return yet."""
         if reason is not None and (queue.name, reason) not in self._told:
             self._told.add((queue.name, reason))
             log.warning("%r cannot return to this node yet: %s", queue, reason)

@@ -1,16 +1,23 @@
-"""Changes of rings, where several homes route by their own: see :mod:`jumpmq.topology.fences`.
+"""Changes of rings in a broker of several homes, each of which routes by its own copy of the ring; see
+:mod:`jumpmq.topology.fences`.
 
-Each home tells the others of each change of a hash exchange's bindings that it has made (:data:`MADE`). As links keep
-the order, what a home has sent by the ring as it was has come before that. Where keys have to stay in order, a home
-acts on nothing that clients send from its change on until all others have told it of theirs; and units of a home that
-has told of its change, which may be routed by the new ring, wait here until all others have. So all that was routed by
-the old ring is in its queues when the change is noted, and nothing that was routed by the new one.
+A home that applies a change of a hash exchange's bindings reports the change to all other homes (:data:`MADE`). Each
+link keeps the order: messages that the home routed by the old ring arrive before the report. For keys that have to stay
+in order, two waits follow:
 
-A home that tells nothing is waited for no longer than :data:`PATIENCE`: then its messages of these keys may overtake
+- The home stops processing input of its clients until all other homes have reported the change.
+- Batches from a home that has reported the change may be routed by the new ring. They wait here until all homes have
+  reported the change.
+
+The change is noted only then. All messages routed by the old ring are in their queues by that time, and none that was
+routed by the new ring.
+
+The waits end after :data:`PATIENCE` seconds: messages of a home that has not reported the change may then overtake
 others.
 
-How much is left at a mark is asked of its home, once a second; that nothing is left is told once it is on disk. Before
-that the home sends the highest epoch that it has given (:data:`OWNED`): the keys go on under higher ones.
+Once a second, a home asks the homes of ordering markers for the number of messages before each marker. A home reports 0
+once the settlements are on disk. Ahead of a report it sends the highest owner epoch that it has assigned
+(:data:`OWNED`), so that the owners of the moved keys get higher epochs.
 """
 
 import asyncio
@@ -29,36 +36,36 @@ from jumpmq.topology import Topology
 from jumpmq.topology.fences import MarkName
 
 REASON = "the ring of an exchange changes"
-"""Reason for pausing clients during a change."""
+"""Reason shown while clients are paused for a change."""
 
 PATIENCE = 2.0
-"""Maximum time for the peers to apply a change, in seconds."""
+"""Maximum wait for other homes to report a change, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class PausesClients(Protocol):
-    """Has clients wait."""
+    """Pauses the processing of clients' input."""
 
     def begin(self, reason: str) -> None:
-        """Stop handling input of clients."""
+        """Pause clients for the given reason."""
 
     def end(self, reason: str) -> None:
-        """End a reason for the pause."""
+        """End the pause for the given reason."""
 
 
 class RingChanges:
-    """Knowledge of the peers' rings at the local home; see :class:`~jumpmq.topology.fences.Others`."""
+    """The other homes' progress with ring changes; see :class:`~jumpmq.topology.fences.Others`."""
 
     def __init__(self, links: Links, turns: Turns, enqueue: Enqueue, on_disk: OnDisk) -> None:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._on_disk = on_disk  # calls back once settlements are on disk
-        self._topology: Topology  # its fences note changes
+        self._topology: Topology  # notes ring changes
         self._pause: PausesClients  # pauses clients
         self._serves = False  # whether the local queues are loaded
         self._made: dict[int, int] = {}  # last change reported by each linked home
-        self._waits: dict[int, asyncio.TimerHandle] = {}  # changes pending at peers, with the timeout
+        self._waits: dict[int, asyncio.TimerHandle] = {}  # changes not reported by all homes yet, each with its timeout
         links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
         enqueue.in_order[MADE] = self._on_made
         enqueue.is_ahead = self.is_ahead
@@ -68,14 +75,14 @@ class RingChanges:
         links.on_down.append(self._down)
 
     def serve(self, topology: Topology, pause: PausesClients) -> None:
-        """Start serving, as the queues are ready; changes up to now are applied."""
+        """Start reporting changes, once the queues are restored, beginning with the last applied change."""
         self._topology, self._pause, self._serves = topology, pause, True
         topology.fences.others = self
         with self._turns.turn():
             self.changed(topology.applied)
 
     def is_ahead(self, home: int) -> bool:
-        """Return True if a home may route by a ring not yet in use at all homes."""
+        """Return True if a home may already route by a ring that other homes do not use yet."""
         return bool(self._waits) and self._made.get(home, 0) >= min(self._waits)
 
     def _all(self) -> Iterator[Link]:
@@ -101,10 +108,10 @@ class RingChanges:
         if number not in self._waits:
             self._pause.begin(REASON)
             self._waits[number] = asyncio.get_running_loop().call_later(PATIENCE, self._give_up, number)
-            asyncio.get_running_loop().call_soon(self._look_in_turn)  # at once without peers
+            asyncio.get_running_loop().call_soon(self._look_in_turn)  # without other homes, end the wait at once
 
     def _missing(self, number: int) -> list[int]:
-        """Return the homes yet to apply a change."""
+        """Return the homes that have not reported a change."""
         return [home for home, made in self._made.items() if made < number]
 
     def _on_made(self, link: Link, payload: memoryview) -> None:
@@ -151,7 +158,9 @@ class RingChanges:
             self._tell(link, [(mark, 0)])
 
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
-        """Send the counts once on disk: deliveries settled only in memory return after a kill."""
+        """Send the numbers of messages before markers once they are on disk. Before that, a kill would bring back
+        settled messages.
+        """
         told = json.dumps([[*mark, count] for mark, count in left]).encode()
 
         def tell() -> None:

@@ -1,11 +1,12 @@
-"""Files of remote streams being copied here: a stream moving to a different machine takes its files along.
+"""Receiver of a stream's files: a stream that moves to a different machine takes its files along.
 
-Pieces of segments are asked for, a few at a time, checked, written and synced. When a segment is there its chunks are
-held against their checksums. What has come stays when the link breaks or either process is killed, and the next attempt
-goes on behind what of it is whole; it is deleted where the stream stays, or nobody has asked for the rest for long.
+The new home requests pieces of segments, a few at a time, checks their CRC, writes and syncs them. The checksums of a
+segment's chunks are verified once the segment is complete. Copied files survive a broken link and a kill of either
+process; the next attempt continues after the last whole chunk. Copied files are deleted if the stream stays at its old
+home, or if nobody requests the rest for :data:`KEPT` seconds.
 
-In a home with copies, chunks go into the log instead, some of them in a commit, before more is asked for
-(:mod:`jumpmq.store.stream_import`).
+A home with copies has to replicate the stream. It writes the chunks to its log instead, in commits of about
+:data:`IMPORTED` octets (:mod:`jumpmq.store.stream_import`).
 """
 
 import asyncio
@@ -34,7 +35,7 @@ WINDOW = 4
 """Maximum number of pieces in flight."""
 
 IMPORTED = 1 << 20
-"""Octets from which on chunks are committed to the log of a home with copies."""
+"""Octets of chunks per commit to the log of a home with copies."""
 
 LOOKING = 0.002
 """Time slice for checking chunks, in seconds."""
@@ -52,11 +53,11 @@ log = logging.getLogger(__name__)
 
 
 _Write = Callable[[bytes, bool], Awaitable[None]]
-"""Writes a piece of a segment, and is told whether the segment ends with it."""
+"""Writes a piece of a segment; the second argument is True for the last piece."""
 
 
 class _Interrupted(Exception):
-    """Interrupted copy, requested again if still wanted."""
+    """The copy was interrupted. The stream's home requests the copy again, unless it is no longer needed."""
 
 
 class _Refused(Exception):
@@ -68,7 +69,11 @@ class _FileGone(_Refused):
 
 
 class _Piece(NamedTuple):
-    """As it came."""
+    """A received piece.
+
+    Attributes:
+        is_there: True if ``octets`` are the piece; False if they are the text of an error.
+    """
 
     first: int
     position: int
@@ -81,11 +86,11 @@ class _Copying:
     """A copy under way.
 
     Attributes:
-        link: where pieces come from.
-        copy: what was asked for.
-        pieces: have come, and are not written yet.
-        came: set when there is one.
-        is_over: whether nobody wants it any more.
+        link: the link to the sender.
+        copy: the sender's request.
+        pieces: received pieces, not written yet.
+        came: set when a piece arrives, or the copy ends.
+        is_over: True once the copy is cancelled, or its link is down.
     """
 
     link: Link
@@ -99,23 +104,24 @@ class StreamCopies:
     """Copies of remote streams made at the local home.
 
     Args:
-        awaiting: the stream here that waits for the files of one with an id at another home, or for a directory of its
+        awaiting: returns the stream here that awaits the files of a stream, given by its previous id, or by its own id.
+            Returns None if no stream does.
             own number; None where none does.
     """
 
     def __init__(self, links: Links, turns: Turns, awaiting: Callable[[int], Stream | None]) -> None:
         self._timing = links.timing
-        self._awaiting = awaiting  # the stream that files are for
+        self._awaiting = awaiting  # finds the stream for the files
         self._turns = turns  # those of the broker
-        self._files: StreamFiles | None = None  # where streams are; None before they are
-        self._limit: Callable[[], int] = lambda: 0  # octets of disk that are to stay free
-        self._segments: dict[int, dict[int, SegmentCopy]] = {}  # by the stream's id there, and first offset
-        self._copying: dict[int, _Copying] = {}  # by the stream's id there
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # the same
-        self._deleting: set[int] = set()  # local ids of streams with files being deleted
-        self._numbers: dict[int, int] = {}  # former ids, by the local id
-        self._deletions: set[asyncio.Task[None]] = set()  # do that
-        self._asked: dict[int, float] = {}  # when it was asked for last, by the clock of the event loop
+        self._files: StreamFiles | None = None  # of the local streams; None before the start
+        self._limit: Callable[[], int] = lambda: 0  # octets of disk that have to stay free
+        self._segments: dict[int, dict[int, SegmentCopy]] = {}  # by id of the stream at the sender, and first offset
+        self._copying: dict[int, _Copying] = {}  # by id of the stream at the sender
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # one for each of ``_copying``
+        self._deleting: set[int] = set()  # ids of streams whose copied files are being deleted
+        self._numbers: dict[int, int] = {}  # previous ids, by the id here
+        self._deletions: set[asyncio.Task[None]] = set()  # tasks that delete copied files
+        self._asked: dict[int, float] = {}  # loop time of the last request per stream
         self._sweeping: asyncio.Task[None] | None = None  # deletes abandoned copies
         links.handlers[COPY] = self._copy
         links.handlers[PIECE] = self._piece
@@ -126,8 +132,8 @@ class StreamCopies:
         """Start accepting copies. Copied files of deleted streams are deleted.
 
         Args:
-            limit: tells the octets of disk that are to stay free.
-            queues: the numbers that all queues have, and have had before they moved.
+            limit: returns the octets of disk that have to stay free.
+            queues: the current and previous ids of all queues.
         """
         self._files, self._limit = files, limit
         self._asked = dict.fromkeys(files.all_coming(), asyncio.get_running_loop().time())
@@ -136,7 +142,7 @@ class StreamCopies:
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep(files))
 
     def stop(self) -> None:
-        """Go on in the next run."""
+        """Cancel all tasks; the next run of the process continues."""
         for task in (*self._tasks.values(), self._sweeping):
             if task is not None:
                 task.cancel()
@@ -184,7 +190,7 @@ class StreamCopies:
 
     def _copy(self, link: Link, payload: memoryview) -> None:
         copy = CopyRequest.decode(payload)
-        if self._files is None or copy.number in self._deleting:  # it is asked again
+        if self._files is None or copy.number in self._deleting:  # the request comes again
             return
         self._asked[copy.number] = asyncio.get_running_loop().time()
         if (copying := self._copying.get(copy.number)) is not None:
@@ -255,7 +261,7 @@ class StreamCopies:
             if (stream := self._awaiting(number)) is not None:
                 with self._turns.turn():
                     stream.take_over(directory)
-        await self._turns.committed()  # the other home deletes the files next
+        await self._turns.committed()  # the old home deletes its files after the answer
         self._segments.pop(number, None)
         self._asked.pop(number, None)
         self._numbers.pop(copying.copy.to, None)
@@ -279,11 +285,11 @@ class StreamCopies:
                 except _FileGone:
                     if not copy.to:
                         raise
-                    segment.path.unlink()  # what it held is lost, which is told when the stream is opened
+                    segment.path.unlink()  # the lost messages are reported when the stream is opened
         return await asyncio.to_thread(files.finish_coming, copy.number, copy.handed)
 
     async def _require_room(self, directory: Path, copy: CopyRequest, octets: int) -> None:
-        """Refuse to copy what leaves less of the disk free than is to stay so; not where the stream has to come."""
+        """Refuse a copy for which the disk has no room. A stream that has already moved here is copied in any case."""
         if not copy.to:
             room = max(0, await asyncio.to_thread(resources.disk_free, directory) - self._limit())
             if octets > room:
@@ -312,7 +318,7 @@ class StreamCopies:
     async def _fetch_pieces(
         self, copying: _Copying, extent: Extent, position: int, directory: Path, write: _Write
     ) -> None:
-        """Ask for the octets of a segment behind a position, and have them written."""
+        """Request the octets of a segment from a position on, and pass them to ``write``."""
         asked = written = position
         most = self._timing.piece_octets
         while written < extent.size:
@@ -338,12 +344,12 @@ class StreamCopies:
                 await self._require_room(directory, copying.copy, extent.size - written)
 
     async def _import_all(self, files: StreamFiles, copying: _Copying) -> None:
-        """Write all that is missing of a stream through the log."""
+        """Write the missing chunks of a stream to the log."""
         copy = copying.copy
         with self._turns.turn():
             stream = files.importing(copy.number, copy.extents[0].first if copy.extents else 0)
         directory = stream.path_of(0).parent
-        await self._require_room(directory, copy, 2 * max(0, copy.octets - stream.size))  # it is in the log, too
+        await self._require_room(directory, copy, 2 * max(0, copy.octets - stream.size))  # twice: also in the log
         for extent in copy.extents:
             if extent.end > stream.end:
                 try:
@@ -353,7 +359,7 @@ class StreamCopies:
                         raise
 
     async def _import(self, files: StreamFiles, copying: _Copying, stream: StreamLog, extent: Extent) -> None:
-        """Write the rest of a segment through the log."""
+        """Write the missing chunks of a segment to the log."""
         last = stream.extents[-1] if stream.extents else None
         goes_on = last is not None and last.first == extent.first
         position = last.size if last is not None and goes_on else 0
@@ -386,14 +392,14 @@ class StreamCopies:
         return copying.pieces.popleft()
 
     async def _look(self, copying: _Copying, segment: SegmentCopy) -> None:
-        """Check unchecked chunks, a few at a time."""
+        """Verify the chunks of a segment, in time slices."""
         while await asyncio.to_thread(segment.look, LOOKING):
             if copying.is_over:
                 raise _Interrupted
 
 
 def _drop_others(directory: Path, wanted: set[Path]) -> None:
-    """Delete segments dropped by retention meanwhile."""
+    """Delete the files of segments that the sender's retention has deleted meanwhile."""
     for path in directory.iterdir():
         if path not in wanted:
             path.unlink()

@@ -1,9 +1,9 @@
-"""Migration of streams to a different machine, or from or to a home with copies: files are copied first, and the
-stream is served at its current home meanwhile.
+"""Moves of streams to a different machine, or from or to a home with copies: the files are copied before the move, and
+the stream is served at its current home meanwhile.
 
-Where a stream is to go is recorded here, by its home, until it goes: a start goes on. When the other home has nearly
-all of the files, the stream moves as other queues do (:mod:`jumpmq.nodes.moves.moving`), and the little that has come
-since follows. What keeps the files from being copied ends that, and the stream stays where it is.
+The current home records the destination, and continues after a restart. When the destination has nearly all files, the
+stream moves as other queues do (:mod:`jumpmq.nodes.moves.moving`), and the messages written since then follow. If the
+copy fails, the stream stays.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ class Readers(Protocol):
 
 
 class StreamMoves:
-    """Streams of this home with a pending move to a different machine.
+    """Pending moves of this home's streams to a different machine.
 
     Args:
-        store: store of the records; None if everything is in memory.
-        tasks: of queues that move.
+        store: keeps the records; None if everything is in memory.
+        tasks: the tasks of all moves.
         near: maximum octets left to copy before a stream moves.
 
     Attributes:
@@ -61,21 +61,21 @@ class StreamMoves:
     def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None, near: int) -> None:
         self._near = near
         self.has_copies: Callable[[int], bool] = lambda home: False
-        self._offers = offers  # has files be copied
-        self._tasks = tasks  # those of all moves
+        self._offers = offers  # sends the files
+        self._tasks = tasks  # of all moves
         self._turns = turns  # those of the broker
-        self._store = store  # has the records
+        self._store = store  # keeps the records
         self._topology: Topology  # knows the streams
-        self._readers: Readers  # know who reads
-        self._homes: dict[int, int] = {}  # where streams are to be, by their ids
-        self._copying: Counter[int] = Counter()  # how many are being copied, by home
+        self._readers: Readers  # know the reader groups of a stream
+        self._homes: dict[int, int] = {}  # destinations, by stream
+        self._copying: Counter[int] = Counter()  # number of concurrent copies, by destination
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Restore the recorded state."""
         self._homes = {int(key): value for kind, key, value in definitions if kind == STREAM_MOVE}
 
     def serve(self, topology: Topology, readers: Readers) -> None:
-        """Continue with pending streams, and accept more."""
+        """Continue pending moves, and accept new ones."""
         self._topology, self._readers = topology, readers
         here = {queue.id: queue for host in topology.vhosts.values() for queue in host.declared.values()}
         with self._turns.turn():
@@ -87,7 +87,7 @@ class StreamMoves:
                     self._run(queue, home)
 
     def is_for(self, queue: DeclaredQueue, home: int) -> bool:
-        """Return True for a stream here whose files must be copied for a move to the given home."""
+        """Return True for a stream here whose files have to be copied for a move to the given home."""
         return isinstance(queue.contents, Stream) and self.must_copy(home)
 
     def must_copy(self, home: int) -> bool:
@@ -103,22 +103,22 @@ class StreamMoves:
         return queue.id in self._homes
 
     def begin(self, queue: DeclaredQueue, home: int) -> None:
-        """Move a stream to a different machine, after copying its files.
+        """Start the move of a stream to a different machine.
 
         Raises:
-            PreconditionFailed: it cannot.
+            PreconditionFailed: the stream cannot move there, or is moving already.
         """
         refuse_move(self._topology, queue.definition, home)
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         if queue.id in self._homes or (queue.contents is not None and queue.contents.behind is not None):
-            raise PreconditionFailed(f"{subject} is on its way already")
+            raise PreconditionFailed(f"{subject} is moving already")
         self._homes[queue.id] = home
         if self._store is not None:
             self._store.put(STREAM_MOVE, str(queue.id), home)
         self._run(queue, home)
 
     def end(self, queue: DeclaredQueue) -> None:
-        """Cancel the migration of a stream, if pending; the reason for a failed migration is no longer shown."""
+        """Cancel a pending move of a stream, or clear the displayed reason of a failed move."""
         if (home := self._homes.get(queue.id)) is not None:
             self._tasks.end(queue.id)
             self._stay(queue, home, "")
@@ -126,7 +126,7 @@ class StreamMoves:
             queue.contents.shown = {}
 
     def follow(self, change: Change) -> None:
-        """A change has taken effect."""
+        """Drop the record of a stream that has moved, or is deleted."""
         if isinstance(change, MoveQueue | DeleteQueue) and change.id in self._homes:
             self._tasks.end(change.id)
             self._forget(change.id)
@@ -151,7 +151,7 @@ class StreamMoves:
     async def _copy(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
         """Copy nearly all files of a stream to a remote home."""
         while self._copying[home] >= AT_ONCE:
-            self._tasks.wait(queue, "other streams to be copied before", self._offers.octets)
+            self._tasks.wait(queue, "other streams to be copied first", self._offers.octets)
             await asyncio.sleep(PAUSE)
         self._copying[home] += 1
         try:
@@ -166,12 +166,12 @@ class StreamMoves:
 
     def _tell(self, queue: DeclaredQueue, home: int, octets: int, sent: int) -> None:
         if home not in self._topology.homes:
-            raise CopyRefused("it is not in the cluster any more")
-        what = f"node '{self._topology.node_of(home)}' to have a copy of its {octets} octets"
+            raise CopyRefused("it has left the cluster")
+        what = f"node '{self._topology.node_of(home)}' to copy its {octets} octets"
         self._tasks.wait(queue, what, sent)
 
     def _stay(self, queue: DeclaredQueue, home: int, reason: str) -> None:
-        """Abandon the migration of a stream."""
+        """Cancel the move of a stream, and display the reason, if any."""
         if queue.id not in self._homes:
             return
         node = self._topology.node_of(home) or f"of home {home}"
@@ -190,6 +190,6 @@ class StreamMoves:
 
 
 def _added(before: list[Extent], now: list[Extent]) -> int:
-    """Return the octets added since."""
+    """Return the octets added since ``before``."""
     sizes = {extent.first: extent.size for extent in before}
     return sum(extent.size - sizes.get(extent.first, 0) for extent in now)

@@ -1,7 +1,7 @@
-"""Streams being copied from here by remote homes: pieces of files are read and sent on request.
+"""Sender of a stream's files to the home that copies them: pieces are read and sent on request.
 
-What is on its way is bounded by who asks, and by what waits to be sent on the link, which is little: other records find
-their way between the pieces.
+The receiver bounds the pieces in flight (:data:`~jumpmq.nodes.moves.stream_copies.WINDOW`). The sender adds no piece
+while a link has more than :data:`UNSENT` octets to send, so that other records get through between pieces.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ UNSENT = 256 << 10
 """Octets waiting to be sent on a link, beyond which no piece is added."""
 
 PAUSE, LONG_PAUSE, ASKED_AGAIN = 0.002, 0.02, 2.0
-"""Intervals in seconds between checks of a link for room, and of an answer; and delay before an unanswered home is
-asked again."""
+"""Interval between checks of a full link, interval between checks for an answer, and delay before an unanswered request
+is repeated, in seconds.
+"""
 
 
 class CopyRefused(Exception):
@@ -34,7 +35,13 @@ class CopyRefused(Exception):
 
 @dataclass
 class _Offer:
-    """Files offered to a home for copying; ``octets`` counts octets sent in the current run."""
+    """Files offered to a home.
+
+    Attributes:
+        attempt: identifies the current request.
+        answer: the home's answer to the current request.
+        octets: octets sent in this run of the process.
+    """
 
     stream: Stream
     attempt: str = ""
@@ -43,38 +50,38 @@ class _Offer:
 
 
 class StreamOffers:
-    """Files of streams here, copied by remote homes.
+    """The streams here whose files other homes are copying.
 
     Attributes:
-        octets: how many were sent, in this run.
+        octets: octets sent in this run of the process.
     """
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self.octets = 0
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
-        self._is_stopped = False  # whether the next run goes on
-        self._offers: dict[int, _Offer] = {}  # by the id that the stream has here
-        self._wanted: dict[Link, deque[tuple[int, int, int, int]]] = {}  # pieces that are to be sent, in order
-        self._sending: dict[Link, asyncio.Task[None]] = {}  # sends them
+        self._is_stopped = False  # True at the end of the process, when offers are kept for the next run
+        self._offers: dict[int, _Offer] = {}  # by the stream's id here
+        self._wanted: dict[Link, deque[tuple[int, int, int, int]]] = {}  # requested pieces, in order
+        self._sending: dict[Link, asyncio.Task[None]] = {}  # tasks that send pieces
         links.handlers[WANT] = self._want
         links.handlers[COPIED] = self._copied
 
     def stop(self) -> None:
-        """Send no more, until the next run."""
+        """Stop sending; the next run of the process continues."""
         self._is_stopped = True
         for task in self._sending.values():
             task.cancel()
 
     async def copied(self, stream: Stream, home: int, to: int, tell: Callable[[int], object]) -> None:
-        """Copy the current content of a stream to a home; return once on disk there.
+        """Copy the current content of a stream to a home; return once it is on the home's disk.
 
         Args:
-            to: the id that the stream has there; 0 while it serves here.
-            tell: called again and again with the octets that were sent.
+            to: id of the stream at the new home; 0 while this home serves the stream.
+            tell: called repeatedly with the number of octets sent.
 
         Raises:
-            CopyRefused: it cannot.
+            CopyRefused: the home cannot copy the stream.
         """
         offer = self._offers[stream.id] = _Offer(stream)
         try:
@@ -83,10 +90,11 @@ class StreamOffers:
                 answer = await self._ask(offer, home, to, tell)
                 if not answer.problem:
                     return
-                if not answer.is_gone or before[:1] == stream.extents[:1]:  # else retention was faster
+                # else retention deleted a segment meanwhile: copy again
+                if not answer.is_gone or before[:1] == stream.extents[:1]:
                     raise CopyRefused(answer.problem)
         except asyncio.CancelledError:
-            if not self._is_stopped:  # it is deleted, or is to stay; this comes behind what was asked
+            if not self._is_stopped:  # deleted, or cancelled by an operator; sent after the request on the same link
                 self.forget(stream.id, home)
             raise
         finally:
@@ -106,7 +114,7 @@ class StreamOffers:
         return offer.answer
 
     def forget(self, number: int, home: int) -> None:
-        """Request a home to delete the copied files of a stream."""
+        """Ask a home to delete the copied files of a stream."""
         if (link := self._links.to(home)) is not None:
             with self._turns.turn():
                 link.send(FORGET, NUMBER.pack(number))
@@ -142,7 +150,7 @@ class StreamOffers:
 
 
 def _piece(path: Path, position: int, length: int) -> tuple[bool, bytes, int]:
-    """Return True if a piece is available, the octets or the reason, and the octets' CRC-32."""
+    """Return whether the piece exists, its octets or the text of an error, and their CRC-32."""
     try:
         octets = FileOctets(path).read(position, length)
         problem = None if len(octets) == length else f"{path} has no {length} octets at {position}"
