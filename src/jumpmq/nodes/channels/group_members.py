@@ -1,9 +1,9 @@
-"""Member of a consumer group of an exchange: a single ``basic.consume`` with a part per home.
+"""Member of a consumer group of an exchange: one ``basic.consume`` with a part at each home.
 
-Each home shares out the queues that are its own, to the same members (:mod:`jumpmq.broker.consumer_groups`). A member
-has a part at its client's home, which is a :class:`~jumpmq.broker.channel.group_consumer.GroupConsumer`, and a
-:class:`_Part` for each other home that is up; it joins those that come up later. A home sends a part as much as the
-member's prefetch allows for; what is more than that in all waits here until the client has room for it.
+Each home distributes its own queues among the same members (:mod:`jumpmq.broker.consumer_groups`). A member has a part
+at its client's home, a :class:`~jumpmq.broker.channel.group_consumer.GroupConsumer`, and a :class:`_Part` at each
+linked remote home; it joins further homes as their links come up. Each home sends up to the member's whole prefetch, so
+that the homes together may send more than the client has capacity for. The surplus waits here.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jumpmq.queues import Queue
 
 RETRY_INTERVAL = 0.5
-"""Seconds until a home that does not know of the exchange yet is asked again."""
+"""Delay in seconds before a home that does not know the exchange yet is asked again."""
 
 
 class Homes(Protocol):
@@ -74,7 +74,7 @@ class _Part:
         self.unacknowledged = 0
 
     def deliver(self, messages: list[Message]) -> None:
-        """Take messages sent by the part's home."""
+        """Pass on messages sent by the part's home."""
         self.whole.take(self, messages)
 
     def cancelled(self) -> None:
@@ -82,7 +82,7 @@ class _Part:
         self.whole.part_over(self)
 
     def capacity(self) -> int:
-        """Its home knows."""
+        """Return no capacity: the part's home keeps the count."""
         return 0
 
     def release(self, count: int) -> None:
@@ -102,13 +102,13 @@ class SpreadMember:
     """A member of a consumer group at all homes. To its channel a :class:`Subscription`.
 
     Args:
-        method: with queue and consumer tag filled in.
+        method: the client's method, with queue and consumer tag filled in.
 
     Attributes:
-        unacknowledged: deliveries from other homes that the client holds.
+        unacknowledged: number of unacknowledged deliveries from remote homes.
 
     Raises:
-        AMQPError: the client's home refuses it.
+        AMQPError: the client's home refuses the member.
     """
 
     def __init__(self, channel: "Channel", homes: Homes, method: m.BasicConsume, membership: GroupArguments) -> None:
@@ -121,14 +121,14 @@ class SpreadMember:
         self._method = method
         self._membership = replace(membership, member=membership.member or group_consumer.own_name(channel))
         self._find()
-        self._own: GroupConsumer  # the local part, from :meth:`_begin` on
-        self._others: dict[int, _Part] = {}  # its parts elsewhere, by home
-        self._asked: set[int] = set()  # homes that have not answered
+        self._own: GroupConsumer  # the local part; set by :meth:`_begin`
+        self._others: dict[int, _Part] = {}  # parts at remote homes, by home
+        self._asked: set[int] = set()  # homes without an answer yet
         self._refusal: AMQPError | None = None  # refusal of a remote home
-        self._begun = False  # whether the client knows that it is in force
+        self._begun = False  # True once the client has its answer
         self._over = False
-        self._cancelled = False  # whether a home has cancelled its part before the client knew of it
-        self._pending: deque[tuple[_Part, Message]] = deque()  # what the client has no room for yet
+        self._cancelled = False  # True if a home cancelled its part before the client had its answer
+        self._pending: deque[tuple[_Part, Message]] = deque()  # messages beyond the client's capacity
         self._tag_octets = self.tag.encode()
 
     # --- how it comes and goes ---
@@ -144,10 +144,10 @@ class SpreadMember:
         return None
 
     def _find(self) -> LiveGroup:
-        """The group here.
+        """Return the local group.
 
         Raises:
-            AMQPError: the member is refused.
+            AMQPError: the group refuses the member.
         """
         return group_consumer.find(self.channel, self._membership, self._method.queue, self.arguments)
 
@@ -156,13 +156,13 @@ class SpreadMember:
         try:
             if self._refusal is not None:
                 raise self._refusal
-            live = self._find()  # again: others may have made or ended the group while other homes were asked
+            live = self._find()  # again: the group may have been created or have ended while other homes were asked
             self._own = group_consumer.take_up(channel, live, self._membership, self._method, self)
         except AMQPError:
             self._over = True
             self._leave_others()
             for part in set(map(itemgetter(0), self._pending)):
-                self._take_pending(part)  # it goes back with the channel, which is closed
+                self._take_pending(part)  # the closed channel requeues the messages
             raise
         self._begun = True
         channel.add(self)
@@ -200,7 +200,8 @@ class SpreadMember:
         self._asked.discard(home)
         if raised and not self._over and not self.channel.closed:
             (error,) = raised
-            if isinstance(error, NotFound | InternalError):  # it is down, or does not know yet what this home knows
+            # the home is down, or has not applied the exchange's declaration yet
+            if isinstance(error, NotFound | InternalError):
                 self._homes.close_unused(home)
                 asyncio.get_running_loop().call_later(RETRY_INTERVAL, self._join, home)
             elif self._begun:
@@ -211,13 +212,11 @@ class SpreadMember:
             waiting.end()
 
     def home_up(self, home: int) -> None:
-        """There is a link to a home again, or for the first time."""
+        """Join the group at a home whose link has come up."""
         self._join(home)
 
     def part_over(self, part: _Part) -> None:
-        """Handle the end of a part: if its home is lost, the remaining parts go on; if cancelled by its home, the whole
-        member ends.
-        """
+        """Handle the end of a part. A lost home ends only its part; a home that cancels its part ends the member."""
         self._others = {home: one for home, one in self._others.items() if one is not part}
         part.remote.forget(part)
         self._take_pending(part)
@@ -225,9 +224,7 @@ class SpreadMember:
             self.cancelled()
 
     def cancelled(self) -> None:
-        """Handle the broker's cancellation of a part: all parts end, and the client is told, once the consumer is known
-        there.
-        """
+        """End all parts after the broker has cancelled one; notify the client, if it has received its consumer tag."""
         self._cancelled = True
         if self._begun and not self._over:
             self.leave()
@@ -294,7 +291,7 @@ class SpreadMember:
     # --- what comes, and goes on to the client ---
 
     def take(self, part: _Part, messages: list[Message]) -> None:
-        """A home has sent messages."""
+        """Deliver messages sent by a home, or keep them until the client has capacity."""
         if self._over:
             part.queue.settle(messages, Outcome.REQUEUED)
         elif not self._pending and len(messages) <= self._room(len(messages)):
@@ -305,7 +302,7 @@ class SpreadMember:
             self.admit()
 
     def release(self, count: int) -> None:
-        """Release so many deliveries of remote homes held by the client."""
+        """Note that the client has settled the given number of deliveries from remote homes."""
         self.unacknowledged -= count
         self.channel.held -= count
         if self._pending:

@@ -1,6 +1,6 @@
 """Client's end of a channel's part at one remote home: requests in order, deliveries, and their settlement.
 
-The remote home serves the part as it serves a channel of its own clients, and numbers the deliveries
+The remote home serves this end like a channel of its own clients, and numbers the deliveries
 (:mod:`jumpmq.nodes.channels.served_channels`).
 """
 
@@ -41,7 +41,7 @@ _DELIVER = b"\x00\x3c\x00\x3c"
 """First octets of the payload of ``basic.deliver``."""
 
 _ERRORS = {error.code: error for error in AMQPError.__subclasses__()}
-"""By reply code."""
+"""Exception classes by reply code."""
 
 
 Answered = Callable[[Any, Message | None], None]
@@ -50,13 +50,13 @@ Answered = Callable[[Any, Message | None], None]
 
 @dataclass(slots=True)
 class Request:
-    """Method not answered yet.
+    """A request without an answer yet.
 
     Attributes:
         queue: the queue of the request; None for several queues.
-        then: acts on the answer.
-        waiting: for the answer, or for ``raised``.
-        raised: why it is refused, if it is.
+        then: called with the answer.
+        waiting: ends with the answer or the refusal.
+        raised: the refusal, if any.
     """
 
     queue: DeclaredQueue | None
@@ -90,9 +90,9 @@ class RemoteChannel:
         self.requests: deque[Request] = deque()
         self.consumers: dict[str, Taker] = {}
         self.gone = False
-        self._ends = ends  # all of this process
+        self._ends = ends  # all remote channels of the process
         self._queues: dict[int, RemoteQueue] = {}  # by id
-        self._owed = owed  # octets that have come to the client, and that its home has not been told of
+        self._owed = owed  # octets received and not acknowledged to the home
 
     def send(self, kind: int, *payload: bytes) -> None:
         """Send a record."""
@@ -146,7 +146,7 @@ class RemoteChannel:
             request.waiting.end()
 
     def count(self, octets: int) -> None:
-        """So many octets of frames have come."""
+        """Note the octets of received frames."""
         if not self.gone and self._owed.add(self, octets) and not self.channel.connection.congested:
             self._owed.tell()
 
@@ -158,7 +158,7 @@ class RemoteChannel:
     # --- what comes ---
 
     def take(self, payload: memoryview) -> None:
-        """Act on frames."""
+        """Process frames."""
         at, content = NUMBER.size, None
         while at < len(payload):
             kind, _, size = START.unpack_from(payload, at)
@@ -195,8 +195,9 @@ class RemoteChannel:
         self.count(len(payload))
 
     def _hand_on(self, payload: memoryview, at: int) -> int:
-        """Pass on consecutive deliveries to a single consumer, as far as completely received; return
-        the end position."""
+        """Pass consecutive deliveries on to one consumer, as far as completely received; return the position after
+        them.
+        """
         begin = at + START.size + len(_DELIVER) + 1
         tag = str(payload[begin : begin + payload[begin - 1]], "utf-8", "surrogateescape")
         consumer = self.consumers.get(tag)
@@ -249,12 +250,12 @@ class _ArrivingContent:
         self.method = method
         self.tag = tag
         self.message = message
-        self.size = -1  # octets of its body that are to come; unknown before its header
+        self.size = -1  # octets of the body still to come; -1 before the header
         self.pieces: list[bytes] = []
 
     @classmethod
     def delivered(cls, payload: memoryview, at: int) -> "_ArrivingContent":
-        """From the arguments of ``basic.deliver``."""
+        """Start a message from the arguments of ``basic.deliver``."""
         tag = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
         at += 1 + payload[at]
         seq, redelivered = int.from_bytes(payload[at : at + 8]), bool(payload[at + 8])
@@ -267,7 +268,7 @@ class _ArrivingContent:
 
     @classmethod
     def got(cls, method: m.BasicGetOk) -> "_ArrivingContent":
-        """From ``basic.get-ok``."""
+        """Start a message from ``basic.get-ok``."""
         message = Message(method.exchange, method.routing_key, b"", b"")
         message.seq, message.redelivered = method.delivery_tag, method.redelivered
         return cls(method, "", message)

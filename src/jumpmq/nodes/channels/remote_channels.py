@@ -1,10 +1,10 @@
 """Client's side of remote channels: a channel's requests for queues at remote homes.
 
-A channel has one remote channel at each home that it has asked for something. The home serves it as it serves a channel
-of its own clients (:mod:`jumpmq.nodes.channels.served_channels`), and numbers its deliveries; the client's channel
-gives them its own tags. A delivery from another home is a message whose queue is one of
-:mod:`jumpmq.nodes.channels.remote_consumers`: to settle it tells its home. Rights are judged here, queues and consumers
-there.
+A channel opens one remote channel at each home to which it sends a request. The home serves the remote channel like a
+channel of its own clients (:mod:`jumpmq.nodes.channels.served_channels`), and numbers the deliveries. The client's
+channel replaces these numbers by its own delivery tags. A delivery from a remote home is a message whose queue is a
+:class:`~jumpmq.nodes.channels.remote_consumers.RemoteQueue`; settling the message sends the outcome to the home. The
+client's home checks permissions; the remote home checks the state of queues and consumers.
 """
 
 import asyncio
@@ -48,19 +48,20 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 RESUME_TIMEOUT = 60.0
-"""Maximum time in seconds for which a consumer waits for its lost home, before it is cancelled."""
+"""Maximum time in seconds for which a consumer waits for a lost home to return, before the consumer is cancelled."""
 
 
 class ChannelLinks:
     """All remote channels of the process's clients.
 
     Attributes:
-        comes_back: whether a home without a link is served by another node soon: requests for its queues wait, and its
+        comes_back: tells whether another node will soon serve a home without a link. Requests for its queues then wait,
+            and its consumers are opened again.
             consumers are opened again.
-        is_ready: whether a home has its queues.
-        consumers: how many they have, by the id of the queue.
-        shard_choice: chooses shards for consumers, also those of other homes.
-        members: those of consumer groups that have parts at all homes.
+        is_ready: tells whether a home has restored its queues.
+        consumers: number of open consumers, by the id of the queue.
+        shard_choice: chooses shards for consumers, also for consumers of other homes.
+        members: members of consumer groups with parts at all homes.
     """
 
     def __init__(self, links: Links, turns: Turns) -> None:
@@ -68,7 +69,7 @@ class ChannelLinks:
         self._turns = turns
         self.comes_back: Callable[[int], bool] = lambda home: False
         self.is_ready: Callable[[int], bool] = lambda home: True
-        self._awaited: dict[int, list[Waiting]] = {}  # waits for a link, by home
+        self._awaited: dict[int, list[Waiting]] = {}  # waits for homes to return
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)
         self._numbers = itertools.count(1)  # of remote channels
@@ -107,7 +108,7 @@ class ChannelLinks:
         return remote
 
     def close(self, remote: RemoteChannel) -> None:
-        """A remote channel is used no longer."""
+        """Close a remote channel."""
         for consumer in list(remote.consumers.values()):
             remote.forget(consumer)
         remote.make_room()
@@ -121,20 +122,20 @@ class ChannelLinks:
             remote.take(payload)
 
     def wait_for(self, home: int, seconds: float = HOLD_TIMEOUT) -> Waiting:
-        """Wait for a home to have its queues, so many seconds at most."""
+        """Wait until a home has restored its queues, at most the given number of seconds."""
         waiting = Waiting(lambda: None)
         self._awaited.setdefault(home, []).append(waiting)
         asyncio.get_running_loop().call_later(seconds, self._give_up, home, waiting)
         return waiting
 
     def _give_up(self, home: int, waiting: Waiting) -> None:
-        """Stop waiting for a home that did not come back."""
+        """Stop waiting for a home that has not returned."""
         if waiting in (awaited := self._awaited.get(home, [])):
             awaited.remove(waiting)
             waiting.end()
 
     def ready(self, link: Link) -> None:
-        """Process the end of loading of a home's queues."""
+        """End the waits for a home that has restored its queues."""
         for waiting in self._awaited.pop(link.peer, ()):
             waiting.end()
 
@@ -163,8 +164,8 @@ class _OfChannel:
     shares_groups = True
 
     def __init__(self, ends: ChannelLinks, channel: "Channel") -> None:
-        self._ends = ends  # those of all channels
-        self._channel = channel  # the client's
+        self._ends = ends  # all remote channels of the process
+        self._channel = channel  # the client's channel
         self._remotes: dict[int, RemoteChannel] = {}  # by home
 
     def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:
@@ -238,7 +239,7 @@ class _OfChannel:
         return self._ask(queue, replace(method, no_wait=False), consumes)
 
     def _resume(self, consumer: RemoteConsumer, method: m.BasicConsume) -> None:
-        """Open a consumer again. What it has not settled comes again."""
+        """Open a consumer again; unsettled messages are delivered again."""
         if self._channel.closed or self._channel.consumers.get(consumer.tag) is not consumer:
             return
         queue = consumer.declared

@@ -29,8 +29,9 @@ class RemoteEnd(Protocol):
 
 
 class RemoteQueue:
-    """Queue of a remote home, as the source of a channel's deliveries; or all queues of the home with possible
-    deliveries to a member of a consumer group."""
+    """A queue of a remote home, as the source of a channel's deliveries. For a member of a consumer group, all queues
+    of the home together.
+    """
 
     ready_count = 0
     requeues_in_place = True
@@ -44,14 +45,12 @@ class RemoteQueue:
     def __init__(self, remote: RemoteEnd, vhost: str, name: str, id: int, limits: Limits) -> None:
         self.vhost, self.name, self.id = vhost, name, id
         self.limits = limits
-        self._remote = remote  # the channel at its home
-        self._returning = 0  # how many have announced that they requeue in steps
-        self._returned: list[Message] = []  # messages requeued in steps
+        self._remote = remote  # the remote channel at the queue's home
+        self._returning = 0  # requeues in progress
+        self._returned: list[Message] = []  # messages requeued so far
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        """See :meth:`jumpmq.queues.Queue.settle`; deliveries held by a closing channel are found by the remote home
-        itself.
-        """
+        """See :meth:`jumpmq.queues.Queue.settle`. The remote home itself finds the deliveries of a closing channel."""
         if outcome is Outcome.CONSUMER_GONE:
             return
         if outcome is Outcome.REQUEUED and self._returning:
@@ -75,7 +74,7 @@ class RemoteConsumer:
     """Consumer (``basic.consume``) of a queue at a remote home, acting as a :class:`Subscription` of its channel.
 
     Args:
-        resume: opens it again at the home's next process.
+        resume: opens the consumer again, at the home's next process.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class RemoteConsumer:
         return [self]
 
     def capacity(self) -> int:
-        """Its home knows."""
+        """Return no capacity: the queue's home keeps the count."""
         return 0
 
     def release(self, count: int) -> None:
@@ -124,16 +123,20 @@ class RemoteConsumer:
         self.channel.held -= count
 
     def admit(self) -> None:
-        """Do nothing: the remote home knows of free capacity."""
+        """Do nothing: the queue's home knows the free capacity."""
 
     def leave(self) -> None:
-        """Leave on the closing of the channel; the remote home is told of the channel as a whole."""
+        """Leave at the closing of the channel; the remote home is notified of the channel's closing, not of each
+        consumer.
+        """
         self.channel.forget(self)
         self.remote.forget(self)
 
     @property
     def resumes(self) -> bool:
-        """True if the consumer can be opened again. A stream's would begin where it began before."""
+        """True if the consumer can be opened again. A consumer of a stream cannot: it would start at its first offset
+        again.
+        """
         return not self.declared.append_only
 
     def resume(self) -> None:
@@ -152,8 +155,9 @@ class RemoteConsumer:
         hand_on(self, self.channel, self._tag_octets, messages)
 
     def relay(self, payload: memoryview, at: int) -> int:
-        """Relay the deliveries to the consumer from ``payload[at]`` on to the client, while their frames are complete,
-        and short enough for the client; return the end position."""
+        """Relay the consumer's deliveries from ``payload[at]`` on to the client, as long as their frames are complete
+        and fit the client's ``frame_max``. Return the position after them.
+        """
         channel = self.channel
         first, connection, held = channel.next_delivery_tag, channel.connection, not self.no_ack
         messages, count, redelivered, end = relay_deliveries(
@@ -173,7 +177,7 @@ class RemoteConsumer:
 
 
 class Taker(Protocol):
-    """Receiver of a remote channel's deliveries."""
+    """Receiver of a remote channel's deliveries: a consumer, or a part of a group member."""
 
     @property
     def tag(self) -> str: ...
@@ -199,8 +203,8 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
     """Deliver messages of a remote home to the client.
 
     Args:
-        consumer: holds the messages until the acknowledgement, if the consumer acknowledges.
-        tag: its consumer tag.
+        consumer: holds the messages until they are acknowledged, unless it consumes without acknowledgements.
+        tag: the consumer tag.
     """
     connection = channel.connection
     frames = encode_deliveries(messages, channel.number, tag, channel.next_delivery_tag, connection.frame_max)
@@ -217,9 +221,9 @@ def note_sent(channel: "Channel", held: list[Message], count: int, redelivered: 
     """Count deliveries of a remote home as sent to the client.
 
     Args:
-        held: them, until they are acknowledged; empty where that is not to be.
-        count: how many there are.
-        redelivered: how many of them are.
+        held: the deliveries, if the consumer acknowledges; else empty.
+        count: number of deliveries.
+        redelivered: number of these marked as redelivered.
     """
     first = channel.next_delivery_tag
     channel.next_delivery_tag = first + count

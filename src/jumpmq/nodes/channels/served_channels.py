@@ -1,5 +1,5 @@
-"""Server's side of remote channels: a channel per client channel of a remote home; permissions are validated at the
-client's home.
+"""Server's side of remote channels: a channel per client channel of a remote home. The client's home has already
+checked the permissions.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ from jumpmq.topology.users import Operation
 log = logging.getLogger(__name__)
 
 SETTLEMENTS = [settling.acknowledge, settling.reject, settling.requeue, settling.fail]
-"""Settlements of deliveries, in the order of the outcomes of :mod:`remote_channels`."""
+"""Functions for the outcomes of deliveries, in the order of :data:`~jumpmq.nodes.channels.remote_channel.OUTCOMES`."""
 
 UNNUMBERED = 1 << 62
-"""Placeholder for the commit of the current event-loop iteration, before numbered."""
+"""Stands for the commit of the current turn until the commit has a number."""
 
 
 class _Judged:
-    """Permits everything: a client's permissions were validated at the client's home."""
+    """Permits everything: the client's home has checked the permissions."""
 
     def require_change(self, user: Principal, change: Change) -> None:
         pass
@@ -86,21 +86,21 @@ class _Served:
         self.asker = Asker(self.user.name, self.name, self.peer_host)
         self.channel = Channel(self, opened["channel"], services)
         self.channel.consumer_max = None
-        self.home = link.peer  # the client's
-        self._link = link  # to it
+        self.home = link.peer  # of the client
+        self._link = link  # to the client's home
         self._number = NUMBER.pack(opened["number"])
         self._turns = services.turns  # those of the broker
-        self._out: list[bytes | memoryview] = []  # frames
-        self._window = window  # of all channels of the client
+        self._out: list[bytes | memoryview] = []  # frames to send
+        self._window = window  # shared by all channels of the client
         window.enter(self)
         self._deferred_until = 0  # commit awaited by the answers
-        self._waiting: Waiting | None = None  # what the method waits for that is being acted on
-        self._rest: deque[tuple[int, bytes]] = deque()  # records behind it
+        self._waiting: Waiting | None = None  # wait of the current method
+        self._rest: deque[tuple[int, bytes]] = deque()  # records received during the wait
 
     # --- requests of the client's home ---
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Act on a record, or later."""
+        """Execute a record; a record received during the wait of a method is executed after the wait."""
         if self._waiting is not None:
             self._rest.append((kind, payload))
         elif kind == METHOD:
@@ -151,23 +151,23 @@ class _Served:
         return self._window.congested
 
     def serve(self) -> None:
-        """Deliver messages, as the window has room."""
+        """Deliver messages as far as the window allows."""
         self.channel.serve()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """The prefetch of the whole channel."""
+        """Set the prefetch of the whole channel."""
         self.channel.prefetch = prefetch
         self.channel.serve()
 
     def credit(self, octets: int) -> None:
-        """So many octets of frames have gone on to the client."""
+        """Note the octets of frames that the client has received."""
         self._window.credit(self, octets)
 
     def close(self) -> bool:
         """Close the channel, after the client's channel is closed or the client's home is down; return True for the
         client's last channel.
         """
-        self.channel.tally = Tally()  # its home counts
+        self.channel.tally = Tally()  # the client's home keeps the counts
         self.channel.close()
         self.charges.release()
         self._out.clear()
@@ -179,19 +179,19 @@ class _Served:
         """Do nothing: the connection's queues are at the client's home."""
 
     def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
-        """It was judged."""
+        """Permit: the client's home has checked the permissions."""
 
     def send(self, channel: int, method: m.Method) -> None:
-        """Send a method when the current work is done."""
+        """Send a method at the end of the turn."""
         self._gather([method.frame(channel)])
 
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
-        """Send a method with a content when the current work is done."""
+        """Send a method with content at the end of the turn."""
         content = encode_content(message, channel, self.frame_max, count_first=True)
         self._gather([method.frame(channel), *content])
 
     def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
-        """Send deliveries when the current work is done."""
+        """Send deliveries at the end of the turn."""
         self._gather(buffers)
 
     def relay_deliveries(self, frames: memoryview) -> None:
@@ -204,7 +204,7 @@ class _Served:
         self._turns.write_soon(self)
 
     def defer_answers(self) -> None:
-        """Hold back answers until all changes are on disk."""
+        """Hold back answers until the changes of this turn are on disk."""
         if self._turns.defer(self):
             self._deferred_until = UNNUMBERED
 
@@ -218,11 +218,11 @@ class _Served:
             self._out.clear()
 
     def defer_until(self, commit: int) -> None:
-        """Send nothing until the given commit is complete."""
+        """Hold back output until the given commit is complete."""
         self._deferred_until = commit
 
     def send_deferred(self, completed: CompleteReceipt) -> bool:
-        """Handle the completion of a commit; return True if everything may be sent now."""
+        """Note a complete commit; return True if no output is held back any more."""
         if completed < self._deferred_until:
             return False
         self._deferred_until = 0
@@ -250,12 +250,12 @@ class ServedChannels:
     """Channels served by the process for clients of remote homes."""
 
     def __init__(self, links: Links) -> None:
-        self._services: ChannelServices | None = None  # None before there is something to serve
-        self._memory: MemoryAccount  # charged with unsettled deliveries
+        self._services: ChannelServices | None = None  # None before the start
+        self._memory: MemoryAccount  # for unsettled deliveries
         self._served: dict[tuple[int, int], _Served] = {}  # by home and number
         self._windows: dict[tuple[int, str], SendWindow] = {}  # by home and the client's identity
         self._links = links
-        self._held: list[tuple[Link, bytes]] = []  # methods that wait for the lease of this home's replica
+        self._held: list[tuple[Link, bytes]] = []  # methods waiting for the lease of this home's replica
         links.handlers[OPEN] = self._open
         links.handlers[METHOD] = self._take_method
         links.handlers[SETTLE] = lambda link, payload: self._take(link, SETTLE, payload)
@@ -281,7 +281,7 @@ class ServedChannels:
         self._memory = memory
 
     def channels(self) -> list[Channel]:
-        """All of them."""
+        """Return the channels served for remote homes."""
         return [served.channel for served in self._served.values()]
 
     def _open(self, link: Link, payload: memoryview) -> None:
@@ -292,7 +292,9 @@ class ServedChannels:
             self._served[link.peer, opened["number"]] = served
 
     def _take_method(self, link: Link, payload: memoryview) -> None:
-        """Act on a method; later where another node may lead this home: ``basic.get`` would find a queue empty."""
+        """Execute a method. The method waits while another node may lead this home: ``basic.get`` might find an
+        outdated, empty queue.
+        """
         gate = None if self._services is None else self._services.topology.delivery_gate
         if gate is None or not (self._held or gate.is_closed):
             self._take(link, METHOD, payload)

@@ -1,16 +1,21 @@
 """Choice of a shard of a sharded exchange for a consumer, made by a single home of the node for all clients.
 
-How it works. The lowest home of the node that is up is the *chooser*. A channel of another home asks it
-(``CHOOSE``). The chooser asks all homes of the node how many consumers their clients have of the exchange's shards
-(``COUNT``, ``COUNTED``), gives the requests the shards with the fewest, and answers them (``CHOSEN``). Requests that
-come in the meantime wait for the next round. Two rules make that exact:
+The running home of the node with the lowest number is the *chooser*. A choice takes these steps:
 
-- Each consumer is counted by its client's home alone, from the moment it is given a shard (:attr:`_given`): a home that
-  is told of a choice counts it before it answers the next ``COUNT``, which comes behind on the same link.
-- An answer that a client got (``basic.cancel-ok``, ``connection.close-ok``) was sent after its consumer was taken off
-  the count: the next choice knows that it is gone.
+1. A channel of another home sends a request to the chooser (``CHOOSE``).
+2. The chooser asks all homes of the node for the number of their clients' consumers per shard of the exchange
+   (``COUNT``, ``COUNTED``).
+3. The chooser gives each request a shard with the fewest consumers, and answers (``CHOSEN``). Requests that arrive
+   during a round wait for the next round.
 
-Consumers of clients of other nodes are counted where the shard is.
+Two rules make the counts exact:
+
+- Only the client's home counts a consumer, from the moment when the consumer is given a shard (:attr:`_given`). The
+  home counts the consumer before it answers the next ``COUNT``, which follows ``CHOSEN`` on the same link.
+- A home takes a consumer off its count before it sends the client ``basic.cancel-ok`` or ``connection.close-ok``. A
+  choice made after that does not count the consumer.
+
+Consumers whose clients are at other nodes are counted by the home of the shard.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ class _Request:
     """A ``basic.consume`` of a client here, which waits for a shard.
 
     Attributes:
-        chooser: the home that was asked.
+        chooser: the home that received the request.
     """
 
     name: Name
@@ -62,10 +67,10 @@ class _Round:
     """Choice for all requests made before the start of the round.
 
     Attributes:
-        asked: home of each, and the function that takes the shard.
-        later: the same of the next round.
-        silent: homes whose counts have not come.
-        counts: consumers by the id of their queue.
+        asked: the requesting home and the callback of each request.
+        later: requests for the next round.
+        silent: homes that have not sent their counts.
+        counts: consumers, by the id of the shard.
     """
 
     number: int
@@ -80,14 +85,14 @@ class ShardChoice:
     """Requests shard choices for clients here, and makes choices for remote homes of the node.
 
     Args:
-        consumers: how many consumers of queues of other homes clients here have, by the id of the queue.
+        consumers: number of local clients' consumers at other homes, by the id of the queue.
     """
 
     def __init__(self, links: Links, turns: Turns, consumers: Counter[int]) -> None:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._consumers = consumers
-        self._topology: Topology | None = None  # None before queues are there
+        self._topology: Topology | None = None  # None before the queues are restored
         self._numbers = itertools.count(1)  # of requests, and of rounds
         self._requests: dict[int, _Request] = {}  # of clients here
         self._given: dict[Channel, int] = {}  # shards, by id, that channels here are about to consume from
@@ -109,7 +114,7 @@ class ShardChoice:
         request = _Request((channel.connection.vhost.name, exchange), Waiting(lambda: None), channel)
 
         def is_counted() -> Waiting | None:
-            self._given.pop(channel, None)  # from now on as one of the queue's; a channel that is refused is closed
+            self._given.pop(channel, None)  # from now on the queue counts it; a refused channel is closed
             return None
 
         def go_on() -> Waiting | None:
@@ -171,7 +176,7 @@ class ShardChoice:
             self._enter((vhost, exchange), link.peer, answer)
 
     def _enter(self, name: Name, home: int, answer: Callable[[DeclaredQueue | None], None]) -> None:
-        """Take part in the next round of an exchange."""
+        """Add a request to the next round of an exchange."""
         if (running := self._rounds.get(name)) is not None:
             running.later.append((home, answer))
         else:
@@ -250,7 +255,7 @@ class ShardChoice:
             if count:
                 found[shard.id] = count
         for channel, shard_id in list(self._given.items()):
-            if channel.closed:  # before its consumer was taken up
+            if channel.closed:  # closed before its consumer was registered
                 del self._given[channel]
             else:
                 found[shard_id] += 1
@@ -258,13 +263,13 @@ class ShardChoice:
 
 
 def spread(shards: list[DeclaredQueue], counts: Counter[int], homes: Iterable[int]) -> list[DeclaredQueue | None]:
-    """Return a shard per request: a shard with the fewest consumers, preferably at the requester's own home, then the
-    first.
+    """Return a shard for each request: a shard with the fewest consumers. Among these, a shard at the requesting home
+    is preferred, then the first.
 
     Args:
-        shards: all there are, in order.
-        counts: consumers by the id of the shard; those that are given here are added.
-        homes: of those who ask.
+        shards: all shards, in order.
+        counts: consumers by the id of the shard; updated with the choices.
+        homes: the requesting homes.
     """
     given: list[DeclaredQueue | None] = []
     fewest: dict[int, deque[tuple[int, DeclaredQueue]]] = {}  # by home, with their positions

@@ -1,9 +1,9 @@
-"""Open connections and channels of limited users and virtual hosts, exchanged between homes: limits apply to all homes
-together.
+"""Open connections and channels of users and virtual hosts with limits. Homes exchange the counts: a limit applies to
+all homes together.
 
-A home tells at the end of the turn in which something limited was opened, and else as it changes, a few times a second;
-so also how many messages its limited users have published, which count at all homes.
-Who opens at two homes within the same millisecond may so have one more than the limit.
+A home sends its counts at the end of the turn that opened a limited connection or channel; other changes follow within
+:data:`INTERVAL`. The counts include the number of messages published by users with a limit. Two connections opened at
+two homes within the same millisecond may exceed a limit by one.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ class UsageLinks:
     def __init__(self, links: Links, turns: Turns) -> None:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
-        self._limits: UserLimits | None = None  # counts what is open here
-        self._heard: dict[int, Usage] = {}  # by home
-        self._told: Usage = {}  # usage last reported to peers
-        self._soon: asyncio.Handle | None = None  # the next time that is told
-        self._later: asyncio.TimerHandle | None = None  # the next look
+        self._limits: UserLimits | None = None  # has the counts of this home
+        self._heard: dict[int, Usage] = {}  # counts of other homes, by home
+        self._told: Usage = {}  # counts last sent
+        self._soon: asyncio.Handle | None = None  # the next sending
+        self._later: asyncio.TimerHandle | None = None  # the next poll
         links.handlers[USAGE] = self._hear
         links.on_up.append(self._greet)
         links.on_down.append(self._forget)
 
     def serve(self, limits: UserLimits) -> None:
-        """Clients may come from now on."""
+        """Start reporting, as clients may connect from now on."""
         self._limits = limits
         limits.others = self._heard
         limits.on_use = self._tell_soon
         self._look()
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         for handle in (self._soon, self._later):
             if handle is not None:
                 handle.cancel()

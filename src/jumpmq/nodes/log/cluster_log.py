@@ -1,16 +1,16 @@
 """Log of changes of a cluster, without an ordering home: every home appends to the log and applies all entries.
 
-The log is kept by a *metadata store* outside. An entry holds the changes that one home has asked for together; it is
-appended where the log ends, or not at all, and a home that was too late appends behind what others have appended. What
-becomes of a change, accepted or refused, is decided when it is applied: the state before it is the same everywhere, and
-so is the outcome. Who has asked is told when all homes whose links are up have applied the entry, or after a while
-without the slow ones.
+A *metadata store*, etcd, keeps the log. An entry holds changes that one home proposed together. A home appends an entry
+at the end of the log as known to the home. If another home has appended meanwhile, the append fails, and the home tries
+again behind the new entries. A change is accepted or refused when it is applied: all homes apply the same entries to
+the same state, so that the outcome is the same everywhere. The proposer gets the outcome when all linked homes have
+applied the entry; slow homes are no longer awaited after a while.
 
-The last change that a home has applied is recorded in the commit of its effect, as a number: that of the entry before
-it times 1,024, and its place in its own entry from 1 on; the last of an entry has the next multiple. So a home that
-restarts goes on in the middle of an entry.
+The commit of a change's effect records the last change applied by the home, as a number. For the last change of an
+entry it is the entry's number times 1,024. For an earlier change it is the previous entry's number times 1,024, plus
+the change's position in its entry, counted from 1. A restarted home thus continues within an entry.
 
-Nothing here knows of sockets, disks or the clock: the store, and the ways to other homes, are at the callers'.
+This module has no sockets, disks or clock: callers provide the store and the messages to other homes.
 """
 
 import json
@@ -33,17 +33,17 @@ PLACE_BITS = 10
 """Bits of a change's number for the change's position in its entry."""
 
 MOST_CHANGES = (1 << PLACE_BITS) - 1
-"""Changes of an entry at most."""
+"""Maximum number of changes in an entry."""
 
 MOST_OCTETS = 1 << 20
-"""Octets of an entry's changes at most, so of one change: etcd takes requests of 1.5 MiB."""
+"""Maximum octets of an entry's changes, and so of one change: etcd accepts requests of up to 1.5 MiB."""
 
 STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
-"""Reason for rejecting a change while no change can be made: RabbitMQ 4's words, with their meaning here."""
+"""Reply text for a change while etcd accepts no changes: RabbitMQ 4's text for its metadata store."""
 
 NO_SPACE = "the metadata store operation timed out: etcd has no space left"
 SET_BACK = "the metadata store operation timed out: etcd was set back to an older state, or has lost its data"
-"""Reason for rejecting a change after etcd was set back or lost its data."""
+"""Reply text for a change after etcd was set back or lost its data."""
 
 
 def forgotten(node: str) -> str:
@@ -60,10 +60,10 @@ class _Asked:
     """Change proposed by the local process.
 
     Attributes:
-        pending: is told.
-        text: the change and who asked, in JSON.
-        home: where the queue will be that is to be declared; None where none is.
-        down: the home that is taken for dead; None where none is.
+        pending: gets the outcome.
+        text: the change and the principal, as JSON.
+        home: home of the queue declared by the change; None for other changes.
+        down: the home declared dead by the change; None for other changes.
     """
 
     pending: Pending
@@ -76,19 +76,19 @@ class ClusterLog(SharedLog):
     """Sequencer of a cluster: etcd, with entries appended and received by every home.
 
     Args:
-        topology: where entries take effect.
+        topology: applies entries.
         home: the number of this home.
-        boot: tells this run of the process from all others.
-        joined: the homes where queues may be, without this one.
-        digest: that of all definitions, as they are now.
+        boot: identity of this run of the process.
+        joined: the other homes for new queues.
+        digest: returns the digest of all current definitions.
 
     Attributes:
-        entry: the number of the last entry that came, which may not be applied yet.
-        everywhere: answers askers when the homes awaited have applied an entry; the same homes, unless set.
-        on_ask: called when there is something to append.
-        on_applied: called when an entry has been applied, with its number and the home that has asked for it.
+        entry: number of the last received entry, which may not be applied yet.
+        everywhere: notifies proposers when all awaited homes have applied an entry.
+        on_ask: called when there are changes to append.
+        on_applied: called after an entry is applied, with its number and the proposing home.
         copies_of: number of copies of a home.
-        on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
+        on_forgotten: called with the reason when the cluster has removed this node; nothing is applied after that.
     """
 
     has_copies = True
@@ -109,13 +109,13 @@ class ClusterLog(SharedLog):
         self.on_forgotten: Callable[[str], None] = log.critical
         self.copies_of: Callable[[int], int] = lambda home: 1
         self._home = home  # number of the local home
-        self._boot = boot  # makes entries' ids different in each run
-        self._joined = joined  # the other homes where queues may be
-        self._count = 0  # of entries that this run has asked for
-        self._unsent: deque[_Asked] = deque()  # what is in no entry yet
-        self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry that is to be appended
-        self._coming: Counter[int] = Counter()  # queues that are asked for and not declared yet, by home
-        self._is_forgotten = False  # whether peers have removed this node
+        self._boot = boot  # makes the ids of entries unique across runs
+        self._joined = joined  # returns the other homes for new queues
+        self._count = 0  # number of entries made in this run
+        self._unsent: deque[_Asked] = deque()  # proposals not in an entry yet
+        self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry being appended, with its proposals
+        self._coming: Counter[int] = Counter()  # proposed queues not declared yet, by home
+        self._is_forgotten = False  # True after peers have removed this node
 
     @property
     def applied(self) -> int:
@@ -146,8 +146,9 @@ class ClusterLog(SharedLog):
         self.on_ask()
 
     def _with_home(self, change: Change) -> Change:
-        """Return a declaration with the home chosen by the asker, where it may be anywhere: the one with the fewest
-        queues. A queue that asks for several copies is at a home with so many, or with the most, if possible this one.
+        """Return a declaration of a queue with a home, if the declaration names none: the home with the fewest queues.
+        A queue with several copies gets a home with at least that many copies, or else with the most copies; among
+        these, preferably this home.
         """
         if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
             return change
@@ -183,12 +184,13 @@ class ClusterLog(SharedLog):
 
     @property
     def taken_for_dead(self) -> int | None:
-        """Home declared dead by the entry of :meth:`to_append`, required to be dead when appended; None if the entry
-        declares none dead."""
+        """The home declared dead by the entry of :meth:`to_append`; None if the entry declares none dead. The entry may
+        only be appended while that home is dead.
+        """
         return None if self._sent is None else self._sent[1][0].down
 
     def withdraw(self) -> None:
-        """The home that the entry of :meth:`to_append` takes for dead lives: the entry is not to be appended."""
+        """Drop the entry of :meth:`to_append`: the home that it declares dead is alive."""
         assert self._sent is not None
         (asked,), self._sent = self._sent[1], None
         asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
@@ -202,8 +204,8 @@ class ClusterLog(SharedLog):
         """Receive an entry of the log. Entries received before are ignored.
 
         Raises:
-            ValueError: it is not the next one.
-            ValueError, LookupError, TypeError: it cannot be read; nothing of it is applied, and it is still the next.
+            ValueError: an earlier entry is missing.
+            ValueError, LookupError, TypeError: the entry is malformed and not applied; it may be received again.
         """
         if number <= self.entry or self._is_forgotten:
             return
@@ -213,7 +215,7 @@ class ClusterLog(SharedLog):
         skipped = begun & MOST_CHANGES  # applied before a restart
         changes = [Pending(Change.from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
         asker = int(entry["home"])
-        self.entry = number  # not before all of the entry was read: it may be received again then
+        self.entry = number  # set after parsing: a malformed entry can be received again
         asked: list[_Asked | None] = [None] * len(changes)
         if self._sent is not None and self._sent[0]["id"] == entry["id"]:
             asked, self._sent = list(self._sent[1]), None

@@ -1,8 +1,8 @@
-"""Compaction of a cluster's log: a new snapshot takes the place of entries, in a process of its own.
+"""Compaction of a cluster's log, in a separate process: a new snapshot replaces entries.
 
-``python -m jumpmq.nodes.log.compacting`` reads the settings from its standard input. It begins with the snapshot
-that there is, applies the entries behind it, as any node does, and puts what comes of that. A node that is behind what
-is kept begins from the snapshot again.
+``python -m jumpmq.nodes.log.compacting`` reads the settings from standard input. It loads the current snapshot, applies
+the entries after it, as any node does, and stores the resulting definitions as the new snapshot. A node that lacks
+removed entries starts from the snapshot.
 """
 
 import asyncio
@@ -20,17 +20,18 @@ from jumpmq.topology import Topology
 from jumpmq.topology.snapshot import records_of
 
 KEPT = 1000
-"""Number of entries kept behind the snapshot, for nodes that were away for a while."""
+"""Number of entries kept before the snapshot's position, for nodes that were down for a while."""
 
 PART = 500
 """Number of entries read together."""
 
 
 async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
-    """Make a snapshot of the current log; return the resulting snapshot, which may be made by a peer.
+    """Make a snapshot of the log's current state. Return the snapshot that etcd has afterwards; another node's, if that
+    node was faster.
 
     Raises:
-        EtcdError: etcd cannot be asked.
+        EtcdError: etcd does not answer, or has no snapshot.
     """
     found = await etcd.get(keys.snapshot_head)
     if found is None:
@@ -42,7 +43,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     topology.log = log
     while True:
         entries = (await etcd.range(keys.entry(log.entry + 1), end_of(keys.log), PART)).values
-        if entries and number_of(entries[0].key) > log.entry + 1:  # another was faster
+        if entries and number_of(entries[0].key) > log.entry + 1:  # another node was faster
             return await compact(etcd, keys, kept)
         for entry in entries:
             log.receive(number_of(entry.key), json.loads(entry.value))
@@ -61,7 +62,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     done, _ = await etcd.transaction([has(keys.snapshot_head, found.value)], replace)
     if done:
         return head
-    folder = keys.snapshot(head.folder)  # another was faster
+    folder = keys.snapshot(head.folder)  # another node was faster
     await etcd.transaction([], [delete(folder, end_of(folder))])
     return await compact(etcd, keys, kept)
 
@@ -69,7 +70,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
 async def compact_aside(settings: EtcdSettings) -> None:
     """Compact the log in a separate process.
 
-    Raises:
+    EtcdError: the compaction failed.
         EtcdError: it fails.
     """
     process = await asyncio.create_subprocess_exec(

@@ -1,12 +1,14 @@
 """The log at the first worker, which orders the changes of all workers of a node.
 
-Another worker asks the first one for a change. The change is judged and takes effect at the first one; an accepted
-change is an entry, recorded in the same commit as its effect. Once the entry is on disk it goes to all other workers,
-and when those with a link have applied it, the asker is answered: a promise to a client is known everywhere. A refused
-change has changed nothing, and is no entry.
+1. Another worker proposes a change to the first worker.
+2. The first worker validates the change, and applies it. An accepted change becomes an entry, recorded in the commit of
+   the change's effect. A refused change has no effect, and becomes no entry.
+3. Once the entry is on disk, the first worker sends it to all other workers.
+4. When all linked workers have applied the entry, the proposer gets its answer: a client that reads the answer finds
+   the change at every worker.
 
-Numbers grow from entry to entry. A worker that was away asks for the entries behind its last one; entries are kept
-until all workers have them on disk. A worker without definitions is sent those of the first one.
+The numbers of entries increase. A worker whose link was down asks for the entries after its last one; entries are kept
+until all workers have them on disk. A worker without definitions gets the first worker's definitions.
 """
 
 from collections import deque
@@ -37,8 +39,8 @@ class _Home:
     """State of a remote home at the first home.
 
     Attributes:
-        port: the way there.
-        unsent: entries sent once on disk.
+        port: sends messages to the home.
+        unsent: entries to send once they are on disk.
     """
 
     def __init__(self, port: Port, unsent: Iterable[Message] = ()) -> None:
@@ -55,19 +57,19 @@ class First(SharedLog):
     """The sequencer at the first worker.
 
     Args:
-        topology: where changes are judged and take effect.
-        entries: where entries are recorded.
-        kept: the entries that are recorded, in order.
-        let_go: the last entry that is no longer recorded, as all homes have it; 0 where there is none.
-        records: all records of definitions, as they are now.
-        on_disk: tells when what was changed is on disk.
-        homes: the numbers of all other homes.
-        identity: of this broker: a home that was another's is refused.
-        digest: that of all definitions, as they are now.
+        topology: validates and applies changes.
+        entries: stores entries.
+        kept: the stored entries, in order.
+        let_go: the last entry deleted because all homes have it; 0 for none.
+        records: returns all current records of definitions.
+        on_disk: calls back once all earlier changes are on disk.
+        homes: numbers of all other homes.
+        identity: identity of this broker; homes of other brokers are refused.
+        digest: returns the digest of all current definitions.
 
     Attributes:
-        is_ready: True if a home with a link has its queues, so that new queues may be placed there.
-        everywhere: answers askers when an entry is on disk here, and applied by all whose links are up.
+        is_ready: tells whether a linked home has restored its queues, so that new queues may be placed there.
+        everywhere: notifies proposers when an entry is on disk here, and applied by all linked homes.
     """
 
     def __init__(
@@ -86,24 +88,24 @@ class First(SharedLog):
         self.is_ready: Callable[[int], bool] = lambda home: True
         self.everywhere = Everywhere(lambda: self._durable, lambda: self._homes)
         self.digests[topology.applied] = digest()
-        self._journal = entries  # where entries are recorded
-        self._records = records  # lists all records of definitions
-        self._on_disk = on_disk  # calls back when what was changed is on disk
-        self._identity = identity  # which homes have noted
-        self._entries: dict[int, Message] = {}  # those that some home may lack, in order
-        self._numbers: dict[tuple[int, str], int] = {}  # of these, by home and request
-        self._let_go = let_go  # the last entry that all homes have
+        self._journal = entries  # stores entries
+        self._records = records  # returns all records of definitions
+        self._on_disk = on_disk  # calls back once earlier changes are on disk
+        self._identity = identity  # identity of the broker, known to its homes
+        self._entries: dict[int, Message] = {}  # entries that a home may lack, in order
+        self._numbers: dict[tuple[int, str], int] = {}  # entries by proposing home and request
+        self._let_go = let_go  # the last entry on disk at all homes
         self._durable = topology.applied  # the last entry that is on disk
         self._homes: dict[int, _Home] = {}  # linked homes with definitions
-        self._ports: dict[int, Port] = {}  # to homes that are sent definitions first
-        self._last = let_go  # the number of the last entry: changes that are refused have numbers, too
+        self._ports: dict[int, Port] = {}  # to homes that still receive definitions
+        self._last = let_go  # last number given out; refused changes have numbers, too
         kept = list(kept)
         for entry in kept:
             self._keep(entry)
         self._has: dict[int, int | None] = dict.fromkeys(homes)  # by home, the last entry on its disk; None: unknown
-        # Homes that are removed, and the entry after which they need no more.
+        # For each removed home, the entry that removed it; the home needs no later entry.
         self._removed = {entry["change"]["home"]: entry["number"] for entry in kept if _removes(entry)}
-        self._requests: set[tuple[int, str]] = set()  # what homes have asked for and is not decided
+        self._requests: set[tuple[int, str]] = set()  # requests of other homes being decided
 
     # --- at home ---
 
@@ -149,12 +151,12 @@ class First(SharedLog):
         if self._has:
             self._journal.put_text(ENTRY, str(number), entry.text)
             self._keep(entry)
-        # Peers get the entry only then: a crash here would take back a change that they keep.
+        # only now: after a crash here, homes would otherwise keep a change that this home has lost
         self._on_disk(lambda: self._is_durable(number))
 
     @property
     def kept(self) -> list[Message]:
-        """The entries that some home may not have on disk, in order."""
+        """Entries that a home may lack on disk, in order."""
         return list(self._entries.values())
 
     def _keep(self, entry: Message) -> None:
@@ -172,12 +174,13 @@ class First(SharedLog):
         self.everywhere.look()
 
     def _undecided(self) -> Iterator[Pending]:
-        """None: the first worker decides by itself, and never stands still."""
+        """None: the first worker decides on its own, and its log is never stalled."""
         return iter(())
 
     def _when_refused(self, then: Callable[[], None]) -> None:
-        """Call a function once all possible causes of a change's refusal are everywhere: otherwise a client is told of
-        something not found by a second client, or undone by a crash."""
+        """Call a function once everything that may have caused a refusal is on disk and applied everywhere. Otherwise a
+        client could be refused because of a definition that another worker does not have yet, or that a crash undoes.
+        """
         self.everywhere.call(self._last, then)
 
     # --- other homes ---
@@ -186,9 +189,9 @@ class First(SharedLog):
         """Handle the start of a link to a home; return the reason for a refusal, if refused.
 
         Args:
-            number: of the home.
-            applied: last applied entry; None without definitions.
-            has: the last that it has on disk.
+            number: number of the home.
+            applied: last entry applied by the home; None without definitions.
+            has: last entry on the home's disk.
             identity: identity of the home's broker; None for a new home.
         """
         if number not in self._has:
@@ -213,12 +216,12 @@ class First(SharedLog):
         self.everywhere.joined(number, applied)
 
     def _send_snapshot(self, number: int, port: Port) -> None:
-        """Send all definitions, as soon as they are on disk."""
+        """Send all definitions once they are on disk."""
         applied, records = self._topology.applied, [list(record) for record in self._records()]
         self._ports[number] = port
 
         def send() -> None:
-            if self._ports.get(number) is not port:  # that link is down: nothing would ever come from there
+            if self._ports.get(number) is not port:  # the link is down; its replacement gets the definitions
                 return
             for first in range(0, len(records), SNAPSHOT_PART):
                 port.send_log({"do": "records", "records": records[first : first + SNAPSHOT_PART]})
@@ -229,17 +232,17 @@ class First(SharedLog):
 
     @property
     def joined(self) -> list[int]:
-        """Homes with awaited acknowledgements."""
+        """Homes whose acknowledgements are awaited."""
         return list(self._homes)
 
     def leave(self, number: int) -> None:
-        """The link to a home is down."""
+        """Handle the end of the link to a home."""
         self._homes.pop(number, None)
         self._ports.pop(number, None)
         self.everywhere.left(number)
 
     def receive(self, number: int, message: Message) -> None:
-        """A home says something."""
+        """Process a message from a home."""
         home = self._homes.get(number)
         if home is None:
             return
@@ -259,7 +262,7 @@ class First(SharedLog):
                 self._trim()
 
     def _order_for(self, number: int, message: Message) -> None:
-        """Decide the request of a home once, however often repeated."""
+        """Decide a request of a home; a repeated request is decided only once."""
         request = message["request"]
         known = message.get("number") or self._numbers.get((number, request))
         if known:
@@ -287,16 +290,16 @@ class First(SharedLog):
 
     def _answer(self, number: int, message: Message) -> None:
         home = self._homes.get(number)
-        if home is not None:  # else it asks again
+        if home is not None:  # otherwise the home repeats the request over its next link
             home.port.send_log(message)
 
     def _refuse(self, number: int, home: _Home | None, message: Message) -> None:
-        """Tell a home that a change is refused; a request repeated over a later link is decided separately."""
+        """Tell a home that a change is refused. A request repeated over a later link is decided again."""
         if self._homes.get(number) is home:
             self._answer(number, message)
 
     def _trim(self) -> None:
-        """Release the entries on disk at all homes."""
+        """Delete the entries that all homes have on disk."""
         least = min((-1 if has is None else has for has in self._has.values()), default=self._durable)
         done = list(takewhile(lambda number: number <= least, self._entries))
         for number in done:

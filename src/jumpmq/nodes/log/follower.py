@@ -15,22 +15,22 @@ log = logging.getLogger(__name__)
 STANDS_STILL = (
     "the metadata store operation timed out: the home that orders changes of definitions is down or inaccessible"
 )
-"""Reason of a refusal while the first worker is away, in the words of RabbitMQ 4."""
+"""Reply text for a change while the first worker is away, in RabbitMQ 4's words."""
 
 
 class LogFollower(SharedLog):
-    """The sequencer at the other workers: the first one's, over a link.
+    """The sequencer at the other workers: sends proposals to the first worker over a link, and applies its entries.
 
     Args:
-        topology: where entries take effect.
-        boot: tells this run of the process from all others.
-        on_disk: tells when what was changed is on disk.
-        on_divergence: called with a sentence when an entry has another outcome here; the process has to end.
-        digest: that of all definitions, as they are now.
-        on_difference: called with a sentence when it is not the first home's.
+        topology: applies entries.
+        boot: identity of this run of the process.
+        on_disk: calls back once all earlier changes are on disk.
+        on_divergence: called with a text when an entry has a different outcome here; the process has to end.
+        digest: returns the digest of all current definitions.
+        on_difference: called with a text when the digest differs from the first home's.
 
     Attributes:
-        on_applied: called when an entry has been applied.
+        on_applied: called after an entry is applied.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class LogFollower(SharedLog):
     ) -> None:
         super().__init__(topology, digest)
         self.on_applied: Callable[[], None] = lambda: None
-        self._boot = boot  # makes the numbers of requests different in each run
-        self._on_disk = on_disk  # calls back when what was changed is on disk
+        self._boot = boot  # makes request numbers unique across runs
+        self._on_disk = on_disk  # calls back once earlier changes are on disk
         self._on_divergence = on_divergence  # ends the process
-        self._on_difference = on_difference  # is told once
-        self._differs = False  # whether it was
+        self._on_difference = on_difference  # called once
+        self._differs = False  # True after ``on_difference`` was called
         self._count = 0  # of requests
-        self._asked: dict[str, Pending] = {}  # what was asked for and is not answered, by request
-        self._applied_here: dict[str, Ordered] = {}  # of these, the applied ones
-        self._port: Port | None = None  # the way to the first home; None while the link is down
-        self._queued = 0  # the last entry that came
-        self._noting = False  # whether it is known what is on disk before long
-        self._together = False  # whether more entries are about to be applied
-        self._untold = 0  # the last entry that was applied meanwhile; 0 where there is none
+        self._asked: dict[str, Pending] = {}  # unanswered proposals, by request
+        self._applied_here: dict[str, Ordered] = {}  # the proposals of these that are applied here
+        self._port: Port | None = None  # to the first home; None while the link is down
+        self._queued = 0  # the last received entry
+        self._noting = False  # True while a report of the position on disk is due
+        self._together = False  # True while more entries follow in the same record
+        self._untold = 0  # the last applied entry not reported yet; 0 for none
 
     def _order(self, pending: Pending) -> None:
         self._count += 1
@@ -76,8 +76,8 @@ class LogFollower(SharedLog):
         self._port.send_log(message)
 
     def join(self, port: Port) -> None:
-        """Repeat unanswered requests, as this home has applied all entries known to the first home when the link came
-        up.
+        """Repeat unanswered proposals over a new link. By now this home has applied all entries that the first home had
+        when the link came up.
         """
         self._port = port
         self.go_on()
@@ -87,11 +87,11 @@ class LogFollower(SharedLog):
             self._ask(request, pending)
 
     def leave(self) -> None:
-        """The link to the first home is down."""
+        """Handle the end of the link to the first home."""
         self._port = None
 
     def stand_still(self, told: str = STANDS_STILL) -> None:
-        """The first worker is away for too long; :meth:`join` ends the standstill."""
+        """Refuse proposals from now on, as the first worker has been away for too long; :meth:`join` ends this."""
         if self._port is None:
             super().stand_still(told)
 
@@ -99,7 +99,7 @@ class LogFollower(SharedLog):
         return self._asked.values()
 
     def receive(self, message: Message) -> None:
-        """The first home says something."""
+        """Process a message from the first home."""
         match message["do"]:
             case "entry":
                 self._apply(message)
@@ -121,7 +121,7 @@ class LogFollower(SharedLog):
 
     def _apply(self, message: Message) -> None:
         number = message["number"]
-        if number <= max(self._queued, self._topology.applied):  # sent again over a new link
+        if number <= max(self._queued, self._topology.applied):  # received again over a new link
             return
         self._queued = number
         entry = Ordered(
@@ -147,7 +147,7 @@ class LogFollower(SharedLog):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Receive several entries; the applied position is reported once at the end."""
+        """Receive several entries, and report the applied position once, at the end."""
         self._together = True
         try:
             yield
@@ -161,7 +161,7 @@ class LogFollower(SharedLog):
         self._untold = 0
 
     def _note_disk(self) -> None:
-        """Report the position on disk to the first home, once for all entries applied meanwhile."""
+        """Report the position on disk to the first home, once for all entries applied by then."""
         if self._noting:
             return
         self._noting = True

@@ -1,7 +1,7 @@
 """Shared log over links: :class:`First` at the first home, :class:`LogFollower` at all others.
 
-A follower says what it has applied when its link is up. It is sent the definitions, if it has none, and then what came
-after; when it has applied that, it asks for changes.
+A follower reports its last applied entry when its link comes up. A follower without definitions gets all definitions; a
+follower gets all later entries. After applying them, it may propose changes.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ class OnDisk:
     """Calls back once changes are on disk; simultaneous callbacks are combined.
 
     Args:
-        turns: those of the broker.
+        turns: the broker's turns.
     """
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns  # wait for the disk
-        self._waiting: list[Callable[[], None]] = []  # who is called next
-        self._task: asyncio.Task[None] | None = None  # waits for them
+        self._waiting: list[Callable[[], None]] = []  # functions to call once the disk has caught up
+        self._task: asyncio.Task[None] | None = None  # waits for the disk
 
     def __call__(self, then: Callable[[], None]) -> None:
         self._waiting.append(then)
@@ -54,7 +54,7 @@ class OnDisk:
             self._task = None
 
     async def stop(self) -> None:
-        """Call nothing more."""
+        """Make no more calls."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -99,12 +99,12 @@ def serve_log(links: Links, first: First) -> None:
 class FollowedLog:
     """The first home's log, as received by a peer.
 
-    Args:
-        links: one of them leads to the first home.
+    links: the links of this process; one leads to the first home.
+        turns: the broker's turns.
         turns: those of the broker.
-        identity: of the broker, as this home has noted it; None where it has never been part of one.
-        applied: the last entry that this home has on disk; None where it has no definitions.
-        on_failure: called with a sentence when this home can no longer be part of the broker.
+        identity: the broker's identity as recorded here; None if this home was never part of a broker.
+        applied: last entry on disk here; None without definitions.
+        on_failure: called with the reason when this home cannot be part of the broker any more.
 
     Attributes:
         identity: of the broker.
@@ -121,24 +121,24 @@ class FollowedLog:
         self.identity = identity
         self._links = links  # one leads to the first home
         self._turns = turns  # those of the broker
-        self._applied = applied  # the follower's last entry, until following
+        self._applied = applied  # last entry on disk, until :meth:`follow`
         self._on_failure = on_failure  # ends the process
-        self._records: list[Record] = []  # the definitions that were sent
-        self._early: list[Message] = []  # entries received before following
+        self._records: list[Record] = []  # definitions received so far
+        self._early: list[Message] = []  # entries received before :meth:`follow`
         self._follower: LogFollower | None = None  # applies entries
-        self._applied_here: Callable[[], int] = lambda: 0  # the last entry that is applied
-        self._target: int | None = None  # what the first home had when the link came up; None until it is known
-        self._welcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the first such
-        self._patience: asyncio.TimerHandle | None = None  # ends when clients have waited long enough
+        self._applied_here: Callable[[], int] = lambda: 0  # returns the last applied entry
+        self._target: int | None = None  # the first home's last entry when the link came up; None if unknown
+        self._welcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # result of the first welcome
+        self._patience: asyncio.TimerHandle | None = None  # ends the clients' wait for the first home
         links.handlers[LOG] = self._receive
         links.on_up.append(self._up)
         links.on_down.append(self._down)
 
     async def definitions(self) -> list[Record] | None:
-        """Wait for the first home; return the initial definitions of the home, None if the home has definitions.
+        """Wait for the first home. Return the definitions that it sends, or None if this home already has definitions.
 
         Raises:
-            BrokerError: this home is not part of the first one's broker.
+            BrokerError: the first home belongs to another broker.
         """
         await self._welcome
         return self._records if self._applied is None else None
@@ -148,7 +148,7 @@ class FollowedLog:
         the start.
 
         Args:
-            applied: tells the last entry that is applied here.
+            applied: returns the last entry applied here.
         """
         caught_up = asyncio.Event()
         target = self._welcome.result()
@@ -168,7 +168,7 @@ class FollowedLog:
         await caught_up.wait()
 
     def stop(self) -> None:
-        """Wait for the first home no longer."""
+        """Stop waiting for the first home."""
         if self._patience is not None:
             self._patience.cancel()
 

@@ -1,13 +1,13 @@
 """Messages about the log between a node's workers: proposals, entries, acknowledgements, outcomes.
 
-A message is JSON, with its kind under ``do``:
+A message is a JSON object. The key ``do`` has its kind:
 
 ============  ==================================================================================================
 ``join``      a worker to the first: its identity, the last entry applied and the last one on its disk
 ``unwelcome`` the first, to a worker whose data belongs elsewhere: ``why``
 ``records``   the first, to a worker without definitions: some of them
 ``welcome``   the first: the broker's identity, and the entry to apply before proposing
-``propose``   a worker: ``request`` with ``change`` and ``asker``, or the ``number`` of an entry that it was given
+``propose``   a worker: ``request`` with ``change`` and ``asker``, or with the ``number`` of an entry already received
 ``entry``     the first: an entry (:class:`Entry`)
 ``applied``   a worker: an entry is applied, and the digest of the definitions then
 ``has``       a worker: an entry is on its disk
@@ -31,7 +31,7 @@ Message = dict[str, Any]
 """Message between homes about the log, in JSON form."""
 
 OnDisk = Callable[[Callable[[], None]], None]
-"""Has a function called when everything that was changed up to now is on disk."""
+"""Registers a callback for the time when all changes made so far are on disk."""
 
 
 class Entry(Message):
@@ -50,11 +50,11 @@ class Port(Protocol):
 
 
 class Ordered(Pending):
-    """Change being made into an entry.
+    """A proposed change that will become an entry.
 
     Attributes:
-        home: home of the principal.
-        request: number of the request at this home.
+        home: home of the proposer.
+        request: number of the request at that home.
     """
 
     __slots__ = ("home", "request")
@@ -73,6 +73,6 @@ def error_to_json(error: Exception) -> Message:
 
 
 def error_from_json(message: Message) -> AMQPError:
-    """The inverse of :func:`error_to_json`."""
+    """Return the exception for the JSON form of :func:`error_to_json`."""
     kind: type[AMQPError] = getattr(errors, message["error"])
     return kind(message["text"])

@@ -1,13 +1,13 @@
 """Membership of a running node in its cluster: the node's data in etcd.
 
 ================  ==================================================================================================
-cluster_etcd      calls of etcd, repeated until they are answered
-lease             the key by which others see that this process lives
-live_homes        the homes that live, and their addresses
+cluster_etcd      requests to etcd, repeated until etcd answers
+lease             the key by which peers see that this process is alive
+live_homes        the live homes and their addresses
 entries           entries of the log: appended, read, applied in order
-answers, peers    acknowledgements of entries, over etcd and over links
-witness           homes that are dead, and what ends with them
-lost, standstill  an etcd that lacks entries, or takes no change
-member, starting  all of that, made and wired; and the settings that it begins with
+answers, peers    acknowledgements of entries, through etcd and over links
+witness           detection of dead homes, and the removal of their queues
+lost, standstill  detection of an etcd that lacks entries, or accepts no changes member, starting  all parts together;
+the settings at the start
 ================  ==================================================================================================
 """

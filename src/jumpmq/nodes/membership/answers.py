@@ -1,8 +1,8 @@
-"""Answers waiting for homes without a link, whose applied entries are published in etcd.
+"""Answers to proposers that wait for homes without a link: such homes publish their applied entries in etcd.
 
-A home publishes the last entry that it has applied as ``applied/NODE``, when a home that lives has no link to it. The
-home of the asker reads that, and does not wait without end: a home that publishes nothing is left out after
-:data:`SLOW` seconds in which etcd answers, one whose process has ended after :data:`REFUSED`.
+A home publishes its last applied entry as ``applied/NODE`` when a live home has no link to it. The proposer's home
+reads these keys. The wait is limited: a home that publishes nothing is no longer awaited after :data:`SLOW` seconds in
+which etcd answers, and a home whose process has ended after :data:`REFUSED` seconds.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ class Answers:
 
     Args:
         etcd: of this node.
-        log: has the answers that wait.
+        log: has the waiting answers.
         directory: has the addresses of other homes.
-        links: to them.
-        lease: of this process.
+        links: the links to other homes.
+        lease: the lease of this process.
         turns: those of the broker.
-        behind: to be set when another home has an entry that may be missing here.
+        behind: set when another home has an entry that may be missing here.
         patience: maximum wait of an entry for a home, in seconds.
 
     Attributes:
-        wait: set when an answer may wait for a home that no link tells of the entry.
-        said: the last entry that this home has published.
-        wanted: the last entry that another home has published.
+        wait: set when an answer may wait for a home without a link.
+        said: the last entry published by this home.
+        wanted: the last entry published by another home.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Answers:
         self.said = 0
         self.wanted = 0
         self._etcd = etcd  # of this node
-        self._log = log  # has answers that wait
+        self._log = log  # has the waiting answers
         self._directory = directory  # of other homes
         self._links = links  # to them
         self._lease = lease  # of this process
         self._turns = turns  # those of the broker
-        self._behind = behind  # has entries read
+        self._behind = behind  # triggers the reading of entries
         self._patience = patience  # maximum wait of an entry for a home, in seconds
 
     async def say(self) -> None:
@@ -108,14 +108,15 @@ class Answers:
                 self._behind.set()
 
     async def collect(self) -> None:
-        """While answers wait: publish, and read the entries published by peers, without end. Homes publishing nothing
-        for long enough, while etcd answers, are no longer awaited."""
+        """Publish the own entry, and read the entries published by peers, while answers wait; runs forever. Stop
+        waiting for homes that publish nothing for long enough, while etcd answers.
+        """
         now, everywhere = asyncio.get_running_loop().time, self._log.everywhere
         while True:
             await self.wait.wait()
             self.wait.clear()
-            first: dict[int, float] = {}  # by number of an entry, time at which it was first seen to wait
-            since: dict[int, float] = {}  # the same, since etcd answers without a pause
+            first: dict[int, float] = {}  # by entry: loop time at which the wait began
+            since: dict[int, float] = {}  # by entry: loop time since which etcd has always answered
             while numbers := everywhere.unanswered:
                 began = now()
                 found = await self._etcd.until_answered(self._say_and_read)
@@ -138,7 +139,7 @@ class Answers:
         return await self._etcd.client.folder(self._etcd.keys.applied)
 
     async def _is_refused(self, home: int) -> bool:
-        """True of a home without a link where nothing listens for links."""
+        """Return True if a home without a link has no process listening for links."""
         if self._links.to(home) is not None or (address := self._directory.addresses.get(home)) is None:
             return False
         try:

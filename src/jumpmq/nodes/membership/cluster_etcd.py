@@ -1,4 +1,4 @@
-"""Calls of etcd by the local node, repeated until etcd answers."""
+"""Requests of the local node to etcd, repeated until etcd answers."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSES = 0.1, 1.0
-"""Seconds between two attempts of a call: at first, and at most."""
+"""Initial and maximum pause between two attempts of a request, in seconds."""
 
 
 async def answered_at_start(call: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a call of a start until etcd answers, and log why the start waits.
+    """Repeat a request at the node's start until etcd answers, and log why the start waits.
 
     Raises:
         BrokerError: etcd's values are sealed with another secret.
@@ -43,17 +43,17 @@ class ClusterEtcd:
     """Access of a cluster's node to etcd.
 
     Args:
-        client: of etcd.
-        keys: of the cluster.
+        client: the client of etcd.
+        keys: the keys of the cluster.
         me: identity of this node.
-        standstill: told of calls that fail.
-        on_failure: called with a sentence when the node can no longer be part of the cluster; the process has to end.
+        standstill: notified of failed requests.
+        on_failure: called with the reason when the node cannot be part of the cluster any more; the process has to end.
 
     Attributes:
         client, keys, me, standstill, on_failure: the arguments.
-        is_connected: False from a failed call until the next answer.
+        is_connected: False from a failed request until the next answer.
         failed_at: time of the last change of ``is_connected`` to False, by the loop's clock.
-        doubted: set when etcd answers again after a failure, or may lack entries: it is to be checked.
+        doubted: set when etcd has to be checked: it answers again after a failure, or may lack entries.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class ClusterEtcd:
 
     @property
     def is_ours(self) -> dict[str, Any]:
-        """Comparison of a transaction: etcd has the node's cluster, not a different cluster with an equal name."""
+        """Comparison for a transaction: true if etcd has the node's cluster, and no other cluster of that name."""
         return has(self.keys.id, self.me.id)
 
     async def until_answered(self, call: Callable[[], Awaitable[T]], most: float = PAUSES[1]) -> T:
-        """Repeat a call until no :class:`EtcdError` is raised.
+        """Repeat a request until it raises no :class:`EtcdError`.
 
         Args:
-            most: seconds between two attempts at most.
+            most: maximum pause between two attempts, in seconds.
         """
         pause = PAUSES[0]
         while True:
@@ -95,10 +95,10 @@ class ClusterEtcd:
                 return answer
 
     async def watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
-        """Watch a folder without end; after a break, all its values are events.
+        """Watch a folder forever. After a break of the watch, all values of the folder are reported as events.
 
         Args:
-            revision: of etcd, after which events are wanted.
+            revision: etcd's revision; events after it are reported.
         """
         while True:
             try:
@@ -116,7 +116,7 @@ class ClusterEtcd:
             yield [Event(one.key, one.value, one.revision) for one in found.values]
 
     def failed(self, error: EtcdError) -> None:
-        """Note the failure of a call."""
+        """Note a failed request."""
         if self.is_connected:
             self.is_connected = False
             self.failed_at = asyncio.get_running_loop().time()

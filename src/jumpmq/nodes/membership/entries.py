@@ -1,7 +1,7 @@
 """The entries of a cluster's log in etcd: appended, read, and applied in order.
 
-An entry that this home appends is told to the others over links; a look at etcd now and then finds the entries that
-were not told. What fails is repeated, at another member of etcd.
+A home that appends an entry sends it to the other homes over links. Each home also polls etcd, for entries that no link
+has brought. Failed requests are repeated, at another member of etcd.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class EtcdEntries:
 
     Args:
         etcd: of this node.
-        log: decides entries.
-        live: the homes that live.
-        lease: of this process, without which nothing is appended.
+        log: applies entries.
+        live: the live homes.
+        lease: the lease of this process; nothing is appended without it.
         turns: those of the broker.
         timing: of the node.
-        on_own: called with an entry that this home has asked for, and its number, before it is applied.
+        on_own: called with the number of an entry proposed by this home, and the entry, before the entry is applied.
 
     Attributes:
         asked: set when there is a proposal to append.
@@ -63,16 +63,16 @@ class EtcdEntries:
         self.asked = asyncio.Event()
         self.behind = asyncio.Event()
         self._etcd = etcd  # of this node
-        self._log = log  # decides entries
-        self._live = live  # homes that live
+        self._log = log  # applies entries
+        self._live = live  # the live homes
         self._lease = lease  # of this process
         self._turns = turns  # those of the broker
         self._timing = timing  # of compaction
-        self._on_own = on_own  # tells other homes
-        self._early: dict[int, Entry] = {}  # entries that came before their predecessors, by number
+        self._on_own = on_own  # sends own entries to other homes
+        self._early: dict[int, Entry] = {}  # entries received before their predecessors, by number
         self._recent: deque[tuple[int, Entry]] = deque()  # the last entries applied, with their numbers
-        self._recent_changes = 0  # number of changes in these
-        self._compacted = 0  # the last entry of the snapshot, as of the last look
+        self._recent_changes = 0  # number of changes in ``_recent``
+        self._compacted = 0  # last entry of the snapshot, at the last poll
 
     @property
     def last(self) -> tuple[int, Entry | None]:
@@ -158,7 +158,7 @@ class EtcdEntries:
     # --- appending ---
 
     async def append(self) -> None:
-        """Append the local process's proposals, without end."""
+        """Append this home's proposals; runs forever."""
         while True:
             await self.asked.wait()
             self.asked.clear()
@@ -166,7 +166,7 @@ class EtcdEntries:
                 await self._etcd.until_answered(lambda entry=entry: self._try_to_append(entry))  # type: ignore[misc]
 
     async def _try_to_append(self, entry: Entry) -> None:
-        """Append an entry at the end of the log, as known here; where it ends elsewhere, read the rest first."""
+        """Append an entry behind the last one known here. If the log has more entries, read them first."""
         keys, client = self._etcd.keys, self._etcd.client
         number = self._log.entry + 1
         key, value = keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
@@ -187,7 +187,7 @@ class EtcdEntries:
         try:
             done, read = await client.transaction(compare, [put(key, value), self._live.read], failure)
         except EtcdError:
-            await self.catch_up()  # it may be in the log all the same
+            await self.catch_up()  # the entry may be in the log in spite of the error
             raise
         if done:
             self._etcd.standstill.changed(client.url)
@@ -197,12 +197,12 @@ class EtcdEntries:
         await self._not_appended(other, *read)
 
     async def _not_appended(self, other: str, *read: Any) -> None:
-        """Handle the reason for the failure to append an entry.
+        """Find out why an entry could not be appended.
 
         Args:
             other: key of the home declared dead by the entry; "" without one.
-            read: the cluster's identity, the log's format, entries from this one's number on, the state of the lease,
-                and the keys of live processes.
+            read: results for the cluster's identity, the log's format, the entries from this one's number on, the state
+                of the lease, and the keys of live processes.
 
         Raises:
             SetBack: etcd lacks entries.
@@ -223,17 +223,17 @@ class EtcdEntries:
             log.warning("home %d lives again: the home's queues stay", self._log.taken_for_dead)
             self._log.withdraw()
         elif not self._lease.is_held_by(lease):
-            await self._lease.announce()  # etcd has taken this process for dead, or was set back to another start
+            await self._lease.announce()  # etcd has declared this process dead, or was set back to an earlier start
         else:
             raise SetBack(f"the log of cluster '{me.cluster}' has changed")
 
     # --- compacting ---
 
     async def compact(self, is_due_here: Callable[[], bool], settings: EtcdSettings) -> None:
-        """Compact the log from time to time, without end.
+        """Compact the log from time to time; runs forever.
 
         Args:
-            is_due_here: True if this home should do the work.
+            is_due_here: tells whether this home should compact the log.
         """
         while True:
             await asyncio.sleep(self._timing.compact_interval)

@@ -1,16 +1,17 @@
-"""Lease of a process in etcd, as the process serving a home.
+"""The lease in etcd of the process that serves a home.
 
-An *epoch* is one life of a home's process; each has a higher number than those before it. A process that starts claims
-the next one in ``home/H`` (:meth:`Lease.claim`), after its data directory has it on disk. From then on every entry of
-the log, and every announcement of a process, compares ``home/H``: a process of an earlier epoch changes nothing. It
-ends when it reads of a later epoch, or when another home tells it of one: where two processes have one data directory,
-a volume that was taken over, or copies of a directory, the older one ends.
+An *epoch* is one life of a home's process; epochs are numbered in ascending order. A starting process first stores the
+next epoch in its data directory, and then claims it in ``home/H`` (:meth:`Lease.claim`). From then on, each transaction
+that appends an entry or announces a process compares ``home/H``, so that a process of an earlier epoch changes nothing.
+A process ends when it learns of a later epoch, from etcd or from another home. If two processes share a data directory,
+for example a volume attached twice or a copied directory, the older process ends.
 
-The epoch of a home with copies is claimed by its replica (:mod:`jumpmq.nodes.copies`) before the store is open. Since
-``home/H`` then also changes with the set of copies, ``led/H`` is compared in its place, which has the epoch alone.
+The replica of a home with copies claims the epoch (:mod:`jumpmq.nodes.copies`), before the process opens the store. For
+such a home ``home/H`` also changes with the set of copies. Transactions therefore compare ``led/H``, which has only the
+epoch.
 
-``live/NODE`` has a lease of :data:`~jumpmq.nodes.timing.LEASE` seconds, which is renewed. ``served/NODE`` has the boot
-id of the last start, which says the same to releases before epochs.
+``live/NODE`` is attached to a lease of :data:`~jumpmq.nodes.timing.LEASE` seconds, which the process renews.
+``served/NODE`` has the boot id of the last start, for nodes of releases without epochs.
 """
 
 import asyncio
@@ -32,8 +33,9 @@ from jumpmq.store import Store
 from jumpmq.store.kinds import EPOCH
 
 NOTE_INTERVAL = 60.0
-"""Interval between two notes in etcd of this node's state on disk, in seconds, besides notes at starts and clean stops.
-Every note makes a revision, kept by etcd until compaction."""
+"""Seconds between two records of the data directory's state in etcd. Starts and clean stops make further records. The
+interval is long because etcd keeps every version of a key until its compaction.
+"""
 
 
 REPLICA_TIMEOUT = 10.0
@@ -41,23 +43,23 @@ REPLICA_TIMEOUT = 10.0
 
 
 class Promise:
-    """Highest epoch of the home known to the data directory: no lower epoch is ever claimed.
+    """The highest epoch of the home stored in the data directory. The process never claims a lower one.
 
     Args:
-        kept: the kept epoch; 0 before the first.
-        keep: puts one on disk; returns when it is there.
+        kept: the stored epoch; 0 for none.
+        keep: stores an epoch; returns once it is on disk.
     """
 
     def __init__(self, kept: int, keep: Callable[[int], Awaitable[None]]) -> None:
         self.kept = kept
-        self._keep = keep  # puts one on disk
+        self._keep = keep  # stores an epoch
 
     @classmethod
     def of(cls, found: list[Record], store: Store, on_disk: Callable[[], Awaitable[None]]) -> Self:
-        """The promise of a data directory.
+        """Return the promise stored in a data directory.
 
         Args:
-            found: its records.
+            found: the directory's records.
             on_disk: waits for the disk.
         """
 
@@ -78,16 +80,16 @@ class Lease:
     """Lease of the local process.
 
     Args:
-        etcd: of this node.
+        etcd: requests to etcd.
         address: home, boot id and link address of this process.
-        promise: keeps the epoch on disk.
+        promise: stores the epoch on disk.
         sight: identifies the contents of the data directory.
-        had: True of the boot id of a start that the data directory has had.
+        had: tells whether the data directory has a record of the start with the given boot id.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Attributes:
-        id: of the lease in etcd; 0 before :meth:`claim`.
-        epoch: of this process; 0 before :meth:`claim`.
+        id: id of the lease in etcd; 0 before :meth:`claim`.
+        epoch: epoch of this process; 0 before :meth:`claim`.
     """
 
     def __init__(
@@ -104,20 +106,20 @@ class Lease:
         me, keys = etcd.me, etcd.keys
         self._etcd = etcd  # of this node
         self._address = address  # of this process
-        self._promise = promise  # keeps the epoch
+        self._promise = promise  # stores the epoch
         self._sight = sight  # of the data directory
         self._had = had  # knows the data directory's starts
         self._leads = leads  # epoch of the replica
         self._live, self._served = keys.live_node(me.process), keys.served(me.process)
         self._home = keys.led(me.home) if leads else keys.home(me.home)
-        self._value = b""  # of this process's key
-        self._state = b""  # of the home, with this epoch
-        self._noted: Sight = {}  # the sight that etcd has
-        self._noted_at = 0.0  # by the loop's clock
+        self._value = b""  # value of ``live/NODE``
+        self._state = b""  # value of ``home/H`` or ``led/H`` with this epoch
+        self._noted: Sight = {}  # the fingerprint last recorded in etcd
+        self._noted_at = 0.0  # loop time of the last record
 
     @property
     def is_held(self) -> list[dict[str, Any]]:
-        """Comparisons of a transaction: the process is alive, and the home has no later process."""
+        """Comparisons for a transaction: the lease is alive, and the home has no later process."""
         return [has(self._live, self._value), has(self._home, self._state)]
 
     @property
@@ -126,7 +128,7 @@ class Lease:
         return [get(self._live), get(self._home)]
 
     def is_held_by(self, read: Sequence[Found]) -> bool:
-        """True where :attr:`is_held` would have held, by the answers to :attr:`reads`."""
+        """Return True if :attr:`is_held` was true, by the results of :attr:`reads`."""
         return [value.value for found in read for value in found.values] == [self._value, self._state]
 
     def require_epoch(self, epoch: int) -> None:
@@ -135,13 +137,13 @@ class Lease:
             self._superseded()
 
     async def bury_workers(self) -> None:
-        """Delete the keys of all ended processes of the node, so that nothing waits for the processes."""
+        """Delete the keys of the node's ended processes, so that nothing waits for these processes."""
         found = await self._etcd.client.folder(f"{self._etcd.keys.live_node(self._etcd.me.node)}/")
         if found.values:
             await self._etcd.client.transaction([], [delete(one.key) for one in found.values])
 
     async def claim(self) -> None:
-        """Start the next epoch of the home: this process is the last started.
+        """Begin the next epoch of the home, as its latest process.
 
         Raises:
             SetBack: etcd has lost the cluster.
@@ -163,7 +165,7 @@ class Lease:
         self._value = json.dumps({**self._address, "epoch": epoch}).encode()
 
     def _next(self, found: bytes | None) -> Configuration:
-        """Return the state of the home with the next epoch, led by this process."""
+        """Return the home's configuration with the next epoch, led by this process."""
         me = self._etcd.me
         replica = f"{me.node}.{me.disk}"
         claimed = Configuration.first(me.member, replica)
@@ -171,7 +173,7 @@ class Lease:
             before = _parsed(found)
             if before.log == claimed.log and replica in before.electable:
                 claimed = before.claimed(replica)
-            else:  # of a home of this number that etcd has lost since
+            else:  # configuration of an earlier home with this number, of which etcd has lost the rest
                 claimed = replace(claimed, v=before.v + 1, epoch=before.epoch + 1)
         return replace(claimed, epoch=max(claimed.epoch, self._promise.kept + 1))
 
@@ -193,16 +195,16 @@ class Lease:
         found = None if home is None else _parsed(home.value)
         if is_other or (found is not None and found.epoch > self.epoch):
             await self._give_way()
-        if home is not None and found is not None and home.value != self._state:  # of before this process's start
+        if home is not None and found is not None and home.value != self._state:  # of an earlier process
             own = Configuration.from_json(self._state)
             self._state = replace(own, v=max(own.v, found.v) + 1).to_json()
         await self._put([_same(self._served, served), _same(self._home, home)])
 
     async def _require_led(self, led: Value | None) -> None:
-        """Give way where a later epoch of a home with copies was claimed.
+        """End this process if a later epoch of a home with copies was claimed.
 
         Args:
-            led: found in etcd.
+            led: the value found in etcd.
         """
         if led is not None and int(led.value) > self.epoch:
             await self._give_way()
@@ -213,8 +215,8 @@ class Lease:
         await asyncio.Event().wait()
 
     def _superseded(self) -> None:
-        """End the process. Where the home has copies, its replica does, and has the process start again in place: it is
-        not the second one of a data directory, and confirms nothing meanwhile.
+        """End the process. In a home with copies, the replica ends it and has it started again in place: such a process
+        has the data directory to itself, and nothing it writes becomes complete meanwhile.
         """
         fail = partial(self._etcd.on_failure, superseded(self._etcd))
         if self._leads:
@@ -250,12 +252,12 @@ class Lease:
         return await self._etcd.client.keep_alive(self.id)
 
     async def require(self) -> None:
-        """Make sure of a lease, without the key of the process, possibly lost with all keys."""
+        """Ensure a lease, without the key of the process, which may be lost with all keys."""
         if not await self.renew():
             self.id = await self._etcd.client.grant(LEASE)
 
     async def note_in_time(self) -> None:
-        """As :meth:`note`, if the last time is long ago."""
+        """Call :meth:`note` if the last record is older than :data:`NOTE_INTERVAL`."""
         if asyncio.get_running_loop().time() >= self._noted_at + NOTE_INTERVAL:
             await self.note()
 
@@ -285,15 +287,15 @@ class Lease:
 
 
 def _same(key: str, found: Value | None) -> dict[str, Any]:
-    """Return the comparison for a key unchanged since read."""
+    """Return the comparison: a key is unchanged since it was read."""
     return absent(key) if found is None else has(key, found.value)
 
 
 def _parsed(state: bytes) -> Configuration:
-    """The state of a home in etcd.
+    """Parse the configuration of a home in etcd.
 
     Raises:
-        EtcdError: the state has a form unknown to this release.
+        EtcdError: this release cannot read the configuration.
     """
     try:
         return Configuration.from_json(state)

@@ -18,13 +18,13 @@ class ClusterDirectory:
 
     Args:
         cluster: identity of the cluster.
-        secret: of the links.
+        secret: the secret of the links.
         host: address of this machine for other machines.
         boot: identity of this run of the process.
 
     Attributes:
-        addresses: by home; of a home that is down, the last known one.
-        own: where this process takes links, as its key in etcd says it; empty until it does.
+        addresses: address of each home; for a home that is down, the last known address.
+        own: address at which this process accepts links, in the form of its key in etcd; empty before :meth:`announce`.
     """
 
     def __init__(self, cluster: str, secret: str, host: str, boot: str) -> None:
@@ -58,15 +58,15 @@ class LiveHomes:
     Args:
         etcd: of this node.
         directory: keeps the addresses found.
-        links: to the other homes.
+        links: the links to other homes.
         topology: knows the homes of the cluster.
-        on_change: called when a home has come, gone, or changed its address.
+        on_change: called when a home starts, ends, or changes its address.
         on_own: called with the boot id in the key of this home's process.
 
     Attributes:
-        by_key: the homes, by the key in etcd of their process.
-        revision: of etcd, of which ``by_key`` is.
-        serving: homes at which a queue was declared since etcd was asked: they live, whatever ``by_key`` says.
+        by_key: the live homes, by the key of their process in etcd.
+        revision: etcd's revision for ``by_key``.
+        serving: homes that declared a queue after the last poll: alive even if absent from ``by_key``.
     """
 
     def __init__(
@@ -85,21 +85,22 @@ class LiveHomes:
         self._directory = directory  # keeps addresses
         self._links = links  # to the others
         self._topology = topology  # knows the homes of the cluster
-        self._on_change = on_change  # told of changes
-        self._on_own = on_own  # told of the run in this process's key
+        self._on_change = on_change  # called after changes
+        self._on_own = on_own  # called with the boot id in this process's key
 
     @property
     def read(self) -> dict[str, Any]:
-        """Read operation of a transaction, for :meth:`found`. An answer to a client needs a read later than the
-        question, and waits for all homes alive then."""
+        """Read operation for a transaction, with a result for :meth:`found`. An answer to a client has to wait for all
+        homes that are alive when the client asks, and therefore needs a later read.
+        """
         return get(self._etcd.keys.live, end_of(self._etcd.keys.live))
 
     async def refresh(self) -> None:
-        """Ask etcd."""
+        """Read all keys from etcd."""
         self.found(await self._etcd.client.folder(self._etcd.keys.live))
 
     def found(self, found: Found) -> None:
-        """Take up the values of all processes' keys, unless later ones are known."""
+        """Use the values of all processes' keys, unless later values are known."""
         if found.revision < self.revision:
             return
         self.revision = found.revision
@@ -112,7 +113,7 @@ class LiveHomes:
             self._on_change()
 
     async def follow(self) -> None:
-        """Watch etcd without end."""
+        """Watch etcd; runs forever."""
         async for events in self._etcd.watched(self._etcd.keys.live, self.revision):
             known = self.revision
             for event in events:
@@ -147,7 +148,7 @@ class LiveHomes:
         return {home for home in self.by_key.values() if home != self._etcd.me.home and self._links.to(home) is None}
 
     def is_dead(self, home: int) -> bool:
-        """True where a home's process has ended, as far as etcd knows. An etcd that was set back knows nothing."""
+        """Return True if a home's process has ended, according to etcd. False after etcd was set back."""
         if self._etcd.standstill.set_back is not None:
             return False
         return home not in self.serving and home not in self.by_key.values()

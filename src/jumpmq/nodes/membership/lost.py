@@ -1,7 +1,7 @@
 """Entries applied by a running node and missing in etcd, after a loss of data or a reset to an older state.
 
-Nodes that lack something in etcd say so there, in the folder ``lost``, for as long as they run. Nobody appends to the
-log meanwhile, nor makes or joins a cluster of that name: an entry of theirs would take the number of one that is lost.
+While a running node finds entries missing, it keeps a notice in etcd, in the folder ``lost``. Meanwhile no node appends
+entries, creates a cluster of that name, or joins it: a new entry would get the number of a lost one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.live_homes import LiveHomes
 
 LOOK_INTERVAL = 2.5
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class EtcdPoll:
     """Single poll of etcd.
 
     Attributes:
-        keys, me: the cluster's, and the node.
-        number: of the last entry that the node has received; 0 before the first.
-        entry: the entry; None if the node began with it.
+        keys, me: the cluster's keys, and the node's identity.
+        number: number of the last entry received by the node; 0 for none.
+        entry: the entry; None if it was received before this run.
     """
 
     keys: Keys
@@ -84,8 +84,8 @@ class EtcdPoll:
         return None, False
 
     def _is_last(self, number: int, value: bytes) -> bool:
-        """Return True if the first entry from the node's last entry on is the node's last, or a later entry where the
-        log was compacted.
+        """Return True if the first entry from the node's last number on is the node's last entry, or, after a
+        compaction, a later entry.
         """
         return number > self.number or self.entry is None or json.loads(value)["id"] == self.entry["id"]
 
@@ -94,20 +94,20 @@ class EtcdWatch:
     """Polls etcd every few seconds, for its acceptance of changes and for all entries applied here.
 
     Args:
-        etcd: of this node; its ``doubted`` begins a look at once.
+        etcd: requests to etcd; its event ``doubted`` triggers a poll.
         entries: knows the last entry here.
-        live: the homes that live, as each look finds them.
-        lease: of this process; announced again once etcd has everything.
+        live: the live homes, updated by each poll.
+        lease: the lease of this process; announced again once etcd has all entries.
     """
 
     def __init__(self, etcd: ClusterEtcd, entries: EtcdEntries, live: LiveHomes, lease: Lease) -> None:
         self._etcd = etcd  # of this node
-        self._entries = entries  # knows the last one
+        self._entries = entries  # knows the last entry
         self._live = live  # homes that live
         self._lease = lease  # of this process
 
     async def watch(self) -> None:
-        """Look without end."""
+        """Poll forever."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_INTERVAL):
@@ -116,8 +116,8 @@ class EtcdWatch:
             await self._etcd.until_answered(self._look)
 
     async def _look(self) -> None:
-        """Ask for a transaction that would put something, and does not: it is refused where no change is taken, goes
-        through etcd's own log, and makes no revision.
+        """Poll etcd with a transaction that includes a write operation but never executes it. Such a transaction passes
+        through etcd's own log and makes no revision, and is refused while etcd accepts no changes.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -130,7 +130,7 @@ class EtcdWatch:
         had = standstill.set_back
         standstill.lacks(lacks)
         standstill.changed(client.url)
-        if live.revision < known:  # the known revision is not of this etcd any more
+        if live.revision < known:  # etcd was set back: its revisions start again
             self._live.revision = 0
         if is_told:
             await self._lease.require()

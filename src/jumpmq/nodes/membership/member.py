@@ -1,8 +1,8 @@
 """Membership of a node: its lease, the live homes, and the log of definitions in etcd.
 
-Tasks of the event loop keep each of these up to date. While etcd does not answer, messages flow on; after
-``Timing.patience`` seconds clients are told that definitions cannot be changed, and at
-once where etcd lacks entries that this node has applied.
+Tasks of the event loop keep each of these up to date. While etcd does not answer, messages flow on. Changes of
+definitions are refused after ``Timing.patience`` seconds without an answer, and at once if etcd lacks entries applied
+by this node.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from jumpmq.topology.snapshot import digest_of
 log = logging.getLogger(__name__)
 
 LINKS_TIMEOUT = 2.0
-"""Maximum wait of a start, and of the end of a stop, for links to live nodes, in seconds."""
+"""Maximum wait for links to live nodes at a start, and for the end of a stop, in seconds."""
 
 NOTICED_AFTER = 0.05
-"""Time after a stop in which broken links are noticed, in seconds."""
+"""Time in seconds to notice broken links after this process was suspended (SIGSTOP)."""
 
 STOP_TIMEOUT = 5.0
-"""Maximum wait of clients after this process was stopped for a while, in seconds."""
+"""Maximum time in seconds for which clients wait after this process was suspended."""
 
 RETURN_TIMEOUT = 1.5
 """Part of :data:`STOP_TIMEOUT` for etcd's report of live nodes, in seconds."""
@@ -57,17 +57,18 @@ class Member:
     """Local node as a cluster member.
 
     Args:
-        settings: of etcd.
-        client: of etcd.
+        settings: the settings of etcd.
+        client: the client of etcd.
         me: identity of the node.
-        secret: of links.
+        secret: the secret of the links.
         host: address of this machine for other machines.
         boot: identity of this run of the process.
         turns: those of the broker.
-        on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
-        promise: keeps the epoch of this process on disk.
+        on_failure: called with the reason when this node cannot be part of the cluster any more; the process has to
+            end.
+        promise: stores the epoch of this process on disk.
         timing: of the node.
-        begins: True of the node's first worker, before any other of them runs.
+        begins: True for the node's first worker, which starts before the other workers.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Attributes:
@@ -109,9 +110,9 @@ class Member:
         self.standstill = Standstill(self._stand_still, lambda: self.log.go_on(), timing.patience)
         self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.standstill, on_failure)
         self.is_ready: Callable[[int], bool] = lambda home: True
-        self._promise = promise  # keeps the epoch
+        self._promise = promise  # stores the epoch
         self._timing = timing  # of this node
-        self._begins = begins  # before other workers of the node
+        self._begins = begins  # starts before the other workers of the node
         self.leads = leads
         self._settings = settings  # of etcd
         self._boot = boot  # identity of this run
@@ -119,7 +120,7 @@ class Member:
         self._topology: Topology  # decides entries, from the start on
         self._links: Links  # to the other homes, from the start on
         self._linked = asyncio.Event()  # set when a link is up
-        self._stops = 0  # number of times that this process was stopped
+        self._stops = 0  # number of suspensions of this process
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
 
     # --- life ---
@@ -130,9 +131,9 @@ class Member:
         """Announce the node, and apply the entries of the log; later entries are applied as received.
 
         Args:
-            links: to the other homes; they listen already.
-            sight: identifies the contents of the data directory, with a record of this start.
-            had: True of the boot id of a start that the data directory has had.
+            links: the links to other homes, listening already.
+            sight: returns the fingerprint of the data directory, including a record of this start.
+            had: tells whether the data directory has a record of the start with the given boot id.
         """
         self._topology, self._links = topology, links
         self._make(topology, links, sight, had)
@@ -142,7 +143,7 @@ class Member:
         links.on_down.append(self.peers.down)
         topology.listeners.append(self._follow)
         until_answered = self.etcd.until_answered
-        if self._begins and not self.leads:  # else other workers of the node may be served elsewhere
+        if self._begins and not self.leads:  # otherwise other nodes may serve the node's other homes
             await until_answered(self.lease.bury_workers)
         await until_answered(self.lease.claim)
         links.epoch = self.lease.epoch
@@ -233,11 +234,11 @@ class Member:
         await self.etcd.client.close()
 
     async def resign(self) -> None:
-        """Give up the membership after removal of the home."""
+        """Leave the cluster after the removal of the home."""
         await self.etcd.until_answered(lambda: resign(self.etcd.client, self.etcd.keys, self.me))
 
     def is_dead(self, home: int) -> bool:
-        """True where a home's process has ended, as far as etcd knows."""
+        """Return True if a home's process has ended, according to etcd."""
         return self.live.is_dead(home)
 
     def _stand_still(self, told: str) -> None:
@@ -273,14 +274,14 @@ class Member:
             self.entries.behind.clear()
             await self.etcd.until_answered(self.entries.catch_up, self._timing.unlinked_look)
             if self.live.unlinked or self.answers.wanted > self.answers.said:
-                with contextlib.suppress(EtcdError):  # it is published after the next look
+                with contextlib.suppress(EtcdError):  # published after the next poll
                     await self.answers.say()
 
     def after_stop(self, end: Callable[[], None]) -> None:
-        """Catch up after a stop of this process, within :data:`STOP_TIMEOUT`.
+        """Catch up after this process was suspended, within :data:`STOP_TIMEOUT`.
 
         Args:
-            end: called then.
+            end: called at the end.
         """
         self._stops += 1
         stop, etcd = self._stops, self.etcd
@@ -291,7 +292,7 @@ class Member:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT):
                         await asyncio.sleep(NOTICED_AFTER)
-                        if is_cut_off:  # before the stop already: others tell their entries over links
+                        if is_cut_off:  # etcd was unreachable before: peers send their entries over links
                             await self._wait_for_links()
                             return
                         with contextlib.suppress(TimeoutError):
@@ -327,10 +328,10 @@ class Member:
 
     def _follow(self, change: Change, asker: object) -> None:
         if isinstance(change, DeclareQueue) and self.is_dead(home := change.definition.home):
-            self.live.serving.add(home)  # its process has started again: news of that are on their way
+            self.live.serving.add(home)  # its process has restarted; etcd's event is still to come
             self.entries.behind.set()
         elif isinstance(change, RemoveHome):
-            if change.home == self.me.home:  # once the others have been told
+            if change.home == self.me.home:  # once the peers are notified
                 asyncio.get_running_loop().call_later(FAREWELL, self._part)
                 self.directory.addresses.pop(change.home, None)
             else:
@@ -340,11 +341,11 @@ class Member:
             self._run(self._drop_forgotten(), "forgotten")
 
     def _part(self) -> None:
-        """Stop making links to peers, as refused by the peers."""
+        """Stop connecting to peers, which now refuse this node."""
         self.directory.remove(*self.directory.addresses)
 
     async def _drop_forgotten(self) -> None:
-        """Delete forgotten members in etcd: a new node may come with the same name."""
+        """Delete removed members in etcd: a new node may join with the same name."""
         client, keys = self.etcd.client, self.etcd.keys
         found = await self.etcd.until_answered(lambda: client.folder(keys.members))
         for member in found.values:

@@ -1,8 +1,9 @@
 """Messages between nodes about the log, over links.
 
-A message is JSON: ``applied`` acknowledges an entry, with the digest of the definitions then (and ``joins`` right after
-the link has come up); ``number`` and ``entry`` tell of one; ``differs`` says that the digests differ; ``dead`` lists
-homes for :mod:`~jumpmq.nodes.membership.witness`; ``deposed`` tells a process that its home has a later one.
+A message is a JSON object. ``applied`` acknowledges an entry, with the digest of the definitions after the entry; the
+first one on a new link also has ``joins``. ``number`` and ``entry`` carry an entry. ``differs`` reports different
+digests. ``dead`` lists homes for :mod:`~jumpmq.nodes.membership.witness`. ``deposed`` tells a process that a later
+process serves its home.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 
 LATE = 0.3
-"""Seconds after which a home with a link is told over etcd, too."""
+"""Seconds after which a linked home is also notified through etcd."""
 
 
 class PeerMessages:
@@ -28,13 +29,13 @@ class PeerMessages:
 
     Args:
         etcd: of this node.
-        links: to the other homes.
-        log: notes acknowledgements.
-        lease: of this process, which others may know to be deposed.
-        entries: applies entries, and keeps the last ones.
-        answers: acknowledges over etcd where there is no link.
-        witness: told of homes that others take for dead.
-        lives_unlinked: True while a home lives that has no link.
+        links: the links to other homes.
+        log: receives acknowledgements.
+        lease: the lease of this process; peers may know of a later epoch.
+        entries: applies entries, and keeps recent ones.
+        answers: acknowledges through etcd where a link is missing.
+        witness: receives the homes declared dead by peers.
+        lives_unlinked: tells whether a live home has no link to this home.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class PeerMessages:
     ) -> None:
         self._etcd = etcd  # of this node
         self._links = links  # to the others
-        self._log = log  # notes acknowledgements
+        self._log = log  # receives acknowledgements
         self._lease = lease  # of this process
         self._entries = entries  # applies entries
-        self._answers = answers  # over etcd
+        self._answers = answers  # through etcd
         self._witness = witness  # of dead homes
-        self._lives_unlinked = lives_unlinked  # True while a home without a link lives
+        self._lives_unlinked = lives_unlinked  # tells whether a live home has no link
 
     def tell_own(self, number: int, entry: Entry) -> None:
         """Send an entry proposed by this home to all linked homes."""
@@ -72,24 +73,25 @@ class PeerMessages:
             self._answers.applied(entry)
 
     def up(self, link: Link) -> None:
-        """Tell a home whose link has come up of the last entry applied here."""
+        """Report the last entry applied here to a home whose link has come up."""
         tell(self._links, link.peer, {"applied": self._log.applied, "joins": True})
 
     def down(self, link: Link) -> None:
-        """Wait for a home with a broken link only as long as alive in etcd."""
+        """Stop waiting for a home whose link broke, unless etcd says that it is alive."""
         self._witness.left(link.peer)
         self._log.everywhere.left(link.peer)
         self._answers.wait.set()
 
     def receive(self, link: Link, payload: memoryview) -> None:
-        """Act on a message."""
+        """Process a message."""
         said = json.loads(bytes(payload))
         match said:
             case {"applied": number}:
                 self._log.everywhere.applied(link.peer, number)
                 if number > self._log.entry:
                     self._entries.behind.set()
-                if said.get("joins"):  # it may have missed entries while the link was down, and etcd may not answer it
+                # the peer may have missed entries while the link was down, and etcd may not answer the peer
+                if said.get("joins"):
                     for missed, entry in self._entries.after(number):
                         tell(self._links, link.peer, {"number": missed, "entry": entry})
                 self._compare(link.peer, number, said.get("digest"))
@@ -106,7 +108,7 @@ class PeerMessages:
                 self._witness.heard(link.peer, set(homes))
 
     def _compare(self, home: int, entry: int, digest: int | None) -> None:
-        """End the node if a node with a lower number, the older of the two, has different definitions."""
+        """End this node if a node with a lower number, which has joined earlier, has different definitions."""
         if not self._log.differs(entry, digest):
             return
         if home < self._etcd.me.home:

@@ -1,8 +1,9 @@
-"""Availability of changes of definitions: etcd accepts changes, and has all entries applied by this node.
+"""Detection of a standstill: definitions can be changed only while etcd accepts changes, and has all entries applied by
+this node.
 
-Reads and keep-alives succeed in an etcd that takes no changes, for want of space, so only an accepted change ends a
-standstill. ``Timing.patience`` seconds after the first failed call clients are told. An etcd that was set back, or has
-lost its data, is told of at once: no later answer of it can be trusted until it has the missing entries again.
+An etcd without free space still answers reads and keep-alives. Only an accepted change therefore ends a standstill.
+Changes of definitions are refused ``Timing.patience`` seconds after the first failed request. They are refused at once
+if etcd was set back or has lost its data: its answers cannot be trusted until it has the missing entries again.
 """
 
 import asyncio
@@ -19,33 +20,33 @@ class Standstill:
     """State of the standstill, if any. For use in the event loop.
 
     Args:
-        on_begin: called with the text for clients when definitions cannot be changed; also when the text changes.
-        on_end: called when they can be changed again.
-        patience: seconds without a change in etcd before clients are told.
+        on_begin: called with the reply text for clients when the standstill begins, or its text changes.
+        on_end: called when the standstill ends.
+        patience: seconds of failed requests before the standstill begins.
 
     Attributes:
-        reason: sentence for operators; None while definitions can be changed.
-        set_back: what etcd lacks, a sentence; None where it lacks nothing, as far as is known.
+        reason: the reason, for operators; None while definitions can be changed.
+        set_back: description of entries missing in etcd; None if none is known to be missing.
     """
 
     def __init__(self, on_begin: Callable[[str], None], on_end: Callable[[], None], patience: float) -> None:
         self.reason: str | None = None
         self.set_back: str | None = None
-        self._on_begin = on_begin  # tells clients
+        self._on_begin = on_begin  # begins the standstill for clients
         self._on_end = on_end  # ends that
-        self._limit = patience  # seconds from the first failed call until clients are told
-        self._patience: asyncio.TimerHandle | None = None  # runs while calls fail, until clients are told
-        self._error: EtcdError | None = None  # of the last call that failed, since a change was accepted
+        self._limit = patience  # seconds of failed requests before the standstill begins
+        self._patience: asyncio.TimerHandle | None = None  # runs from the first failed request
+        self._error: EtcdError | None = None  # of the last request, if it failed
 
     def failed(self, error: EtcdError) -> None:
-        """A call of etcd has failed."""
+        """Note a failed request to etcd."""
         if self._error is None:
             log.warning("%s; the node repeats the request until etcd answers", error)
             self._patience = asyncio.get_running_loop().call_later(self._limit, self._begin)
         self._error = error
 
     def changed(self, url: str) -> None:
-        """Etcd has accepted a change, or would have: the member at ``url``."""
+        """Note that the etcd member at ``url`` accepts changes."""
         if self._error is None:
             return
         log.info("etcd at %s takes changes", url)
@@ -55,10 +56,10 @@ class Standstill:
             self._end()
 
     def lacks(self, entries: str | None) -> None:
-        """Handle the result of a query to etcd for entries applied by this node.
+        """Note whether etcd has all entries applied by this node.
 
         Args:
-            entries: sentence of what it lacks; None where it has everything.
+            entries: description of the missing entries; None if etcd has all entries.
         """
         if entries == self.set_back:
             return
@@ -71,7 +72,7 @@ class Standstill:
                 self._end()
 
     def stop(self) -> None:
-        """Stop notifying."""
+        """Make no more calls."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -1,4 +1,4 @@
-"""Entry of a node into a cluster, as configured."""
+"""Start of a node of a cluster, with the configured settings."""
 
 from collections.abc import Callable
 from dataclasses import replace

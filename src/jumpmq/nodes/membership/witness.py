@@ -1,7 +1,8 @@
-"""The end of a home in the log of definitions: its process is dead, by etcd, for want of a link, and by a witness.
+"""Detection of dead homes, and the removal of queues that do not outlive them.
 
-etcd alone may take a living process for dead, when its own disk is slow. A node without links may itself be cut off,
-with all its workers. So where a third node lives, a second one has to say the same.
+A home counts as dead if etcd has no live process of the home, this node has no link to it, and a witness agrees. Each
+check alone may be wrong: an etcd with a slow disk may take a living process for dead, and a node without links may
+itself be cut off, with all its workers. If a third node is alive, a second node therefore has to say the same.
 """
 
 import asyncio
@@ -25,11 +26,11 @@ class Witness:
 
     Args:
         etcd: of this node.
-        live: the homes that live, by etcd.
-        links: to the other homes.
+        live: the live homes, according to etcd.
+        links: the links to other homes.
         topology: knows the homes of the cluster, and their queues.
         turns: those of the broker.
-        grace: seconds without a sign of life of a home before queues not outliving the home's process are gone.
+        grace: seconds without a sign of life before a home counts as dead.
     """
 
     def __init__(
@@ -40,25 +41,26 @@ class Witness:
         self._links = links  # to the others
         self._topology = topology  # knows homes and queues
         self._turns = turns  # those of the broker
-        self._grace = grace  # seconds without a sign of life before a home is dead
-        self._missed: dict[int, float] = {}  # by home, time since it shows no sign of life, by the loop's clock
-        self._suspected: dict[int, set[int]] = {}  # by home with a link, the homes that it takes for dead
+        self._grace = grace  # seconds without a sign of life before a home counts as dead
+        self._missed: dict[int, float] = {}  # loop time of the last sign of life, by home
+        self._suspected: dict[int, set[int]] = {}  # by linked home, the homes that it declares dead
 
     def heard(self, home: int, dead: set[int]) -> None:
         """Note the homes declared dead by a peer."""
         self._suspected[home] = dead
 
     def left(self, home: int) -> None:
-        """Forget the statement of a home whose link is down."""
+        """Forget what a home has declared, when its link goes down."""
         self._suspected.pop(home, None)
 
     async def look(self) -> None:
-        """Check for dead homes, notify peers, and end dead homes if this home is the first among linked homes.
+        """Check for dead homes, notify peers, and remove dead homes' queues if this home has the lowest number among
+        linked homes.
 
         Raises:
             EtcdError: etcd cannot be asked.
         """
-        if self._etcd.standstill.set_back is not None:  # etcd knows nothing of live homes
+        if self._etcd.standstill.set_back is not None:  # such an etcd knows nothing about live homes
             self._missed.clear()
             return
         await self._live.refresh()
@@ -79,7 +81,7 @@ class Witness:
                         self.end(home)
 
     def end(self, home: int) -> None:
-        """Propose the end of the queues that do not outlive a home."""
+        """Propose the removal of the queues that do not outlive a dead home."""
         ended = [one.id for vhost in self._topology.vhosts.values() for one in vhost.ended_with(home)]
         if ended:
             log.warning("home %d is dead: %d transient or exclusive queues are deleted", home, len(ended))
