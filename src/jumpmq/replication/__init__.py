@@ -1,94 +1,98 @@
-"""Replication of a home's log, without I/O: events go in, actions come out. The I/O is in ``jumpmq.nodes.replicas``; a
-home without copies uses only the configuration, for its epochs.
+"""Replication of a home's log, without I/O: events come in, actions go out. ``jumpmq.nodes.replicas`` has the I/O. A
+home without copies uses the configuration alone, for its epochs.
 
-The log of a home is shipped by its leader to followers, as PacificA does it (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25),
-with etcd as the configuration manager: one value a home, changed by compare-and-swap only. From Kafka come truncation
-by epoch instead of by a watermark (KIP-101, KIP-279), replicas that left a set below its minimum and may lead
-(KIP-966), and the identity of a disk in the set (KIP-903). There is no vote: any of the set has all that is complete.
+The leader of a home ships the home's log to followers, as in PacificA (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25), with
+etcd as the configuration manager: etcd has one value per home, which changes by compare-and-swap only. Kafka
+contributes truncation by epoch instead of by a watermark (KIP-101, KIP-279), leadership of replicas that left a set
+below its minimum (KIP-966), and the identity of a disk in the set (KIP-903). There is no vote: every replica of the set
+has all complete commits.
 
 =================  =================================================================================================
-configuration      etcd's value of a home, and its swaps
-lineage            which history a log is; what two logs have in common
-copies             what one disk has, and what is known of it
-leader             what is complete; changes of the set
-follower           promises, truncation, what is stored
-candidate          from a won epoch to its first segment
-replica            a copy and the part that it plays; all events come in here
+configuration      a home's value in etcd, and its swaps
+lineage            the history of a log; the common prefix of two logs
+copies             the contents and the state of one disk
+leader             completion of commits; changes of the set
+follower           promises, truncation, stored positions
+candidate          from a won epoch to the epoch's first segment
+replica            a copy and its current role; receives all events
 pace               everything that depends on time: leases, claims, removals, joins
-joining            a copy as files, for a member whose log ends before the leader's begins
-needs              segments that other replicas may need, and how far followers are behind
-catching_up        how fast members outside of the set get what they lack
-wanted             the wish of an operator for a home, and the next step towards it
-rebuilding         the configuration of a home that etcd has lost
-frames, actions    what replicas say to each other, and ask of their surroundings
+joining            transfer of a copy as files, to a member whose log ends before the leader's begins
+needs              segments that other replicas may need, and the lag of followers
+catching_up        rate of shipping to members outside the set
+wanted             an operator's wish for a home, and the next step towards it
+rebuilding         a home's configuration, derived from the copies after etcd has lost it
+frames, actions    messages between replicas, and requests to the surroundings
 =================  =================================================================================================
 
-A replica is in one of these states. `Deposed` is a value of a higher epoch or of another leader, or a LEAD or ASK of a
-higher epoch; it leads to *following* from everywhere. *stopped* is left by a new process only.
+A replica is in one of these states. *Deposed* means: etcd's value has a higher epoch or another leader, or a LEAD or
+ASK with a higher epoch has come. A deposed replica becomes *following* from every state. Only a new process leaves
+*stopped*.
 
 ===========  ==============================================  ===========  ===========================================
 state        event                                           then         actions
 ===========  ==============================================  ===========  ===========================================
 following    LEAD of the promised epoch or a higher one      following    Note, Sync, Cut as needed; MATCHED
-following    ASK likewise                                    following    Note, Sync as needed; ANSWER
+following    ASK of the promised epoch or a higher one       following    Note, Sync as needed; ANSWER
 following    SEGMENT, DATA, synced                           following    Open, Append; STORED
 following    COMPLETE                                        following    Reveal
-following    failover, RESIGN, or own last epoch             following    Swap (a claim)
-following    etcd names it for an epoch not promised before  noting       Note
-noting       noted                                           gathering    ASK to all that may have more
-gathering    all answered, or time is up                     fetching     FETCH from the longest that extends its own
+following    failover, RESIGN, or own previous epoch         following    Swap (a claim)
+following    etcd names this replica, in a new epoch         noting       Note
+noting       noted                                           gathering    ASK to all that may have a longer log
+gathering    all answered, or timeout                        fetching     FETCH from the longest log extending its own
 fetching     FETCHED                                         beginning    Sync, then Begin
-fetching     the source sends nothing                        fetching     Drop; FETCH from the longest of the others
+fetching     the source sends nothing                        fetching     Drop; FETCH from the next longest log
 gathering    no log is longer                                beginning    Sync, then Begin
-beginning    begun                                           leading      LEAD to all; Serve when the set has the log
+beginning    begun                                           leading      LEAD to all; Serve once the set has the log
 leading      MATCHED, STORED, synced                         leading      Reveal, COMPLETE; Swap (the set grows)
 leading      members overdue                                 leading      Swap (the set shrinks)
 leading      the worker ends, RESIGN                         following    Close
-any          deposed                                         following    Close, where a worker may write
+any          deposed                                         following    Close, if a worker may write
 any          a sync fails or hangs; etcd was set back        stopped      Close, Stop
 ===========  ==============================================  ===========  ===========================================
 
-Rules, which the docstrings of the modules cite:
+Rules, cited by number in the docstrings of the modules:
 
-R1   A position is complete when the leader has synced it, all that it waits for have answered that they stored it in
-     this epoch, and the set has `min` replicas. It waits for a superset of the set that etcd may have.
-R2   The set shrinks by a swap first and waiting less after; it grows by waiting first and a swap after. Those that
-     leave a set that falls below `min` stay eligible; the swap that brings `min` replicas back empties `eligible`.
-R3   A swap without an answer may land until a newer version is known. A replicator that goes on in an epoch begins
-     with a swap of its own, and takes nothing for complete before that has an answer.
-R4   One of set and eligible takes over, nobody else, in a new epoch. Each life of a leading process is an epoch: one
-     that was promised before is not begun.
-R5   The winner takes the longest log that extends its own, begins a segment with its epoch, and serves when its set
-     has all up to there. Beats keep the others quiet from the promise on.
-R6   A promise is synced before anything is answered in its epoch. Lower epochs are refused.
-R7   A follower truncates to what it has in common with the leader, by segment, epoch and salt; never below what it
-     knows to be complete. Commits may be shipped ahead of the leader's own write: a leader that asks to follow counts
-     no more as stored there than its own log has, as the rest is cut. A disk that has less than its own mark, or than
-     it had stored, takes another identity.
-R8   The leader delivers while all that may take over have answered a recent beat. A new leader delivers when the last
-     answer that it gave to another is older than that.
-R9   A sync that fails or hangs after octets were shipped ends the process. Octets behind the mark are written again
-     before a copy is opened. A worker whose epoch is over has ended before anything is answered.
-R10  Only what is complete is revealed: to clients, the index, removal.
-R11  A follower removes what its own index knows to be consumed, or what a whole manifest replaces.
+R1   A position is complete when three conditions hold: the leader has synced it; each awaited replica has reported in
+     this epoch that it has stored it; the set has at least `min` replicas. The leader awaits every replica of every set
+     that etcd may have.
+R2   To shrink the set, the leader first swaps, and then stops waiting. To grow it, the leader first waits, and then
+     swaps. Replicas that leave a set which falls below `min` stay eligible. The swap that restores `min` replicas
+     empties `eligible`.
+R3   A swap without an answer may still land, until a newer version is known. A replicator that continues an epoch
+     begins with a swap of its own; until that is answered, nothing becomes complete.
+R4   Only a replica of the set, or an eligible one, takes over, and in a new epoch. Each life of a leading process is an
+     epoch: an epoch that an earlier life has promised is not begun again.
+R5   The winner takes the longest log that extends its own, begins a segment with its epoch, and serves once its set has
+     the whole log up to there. From the promise on, its beats keep other replicas from claiming.
+R6   A replica syncs its promise of an epoch before any answer in that epoch. It refuses lower epochs.
+R7   A follower truncates its log to the common prefix with the leader's, found by segment, epoch and salt; never below
+     a position known to be complete. Commits may be shipped before the leader has written them: a leader that asks a
+     replica to follow counts at most its own log as stored there, and the replica cuts off the rest. A disk whose log
+     ends before its own mark, or before a position that it had stored, takes a new identity.
+R8   The leader delivers while all replicas that may take over have answered a recent beat. A new leader delivers once
+     that time has passed since its own last answer to another leader.
+R9   If a sync fails or hangs after octets were shipped, the process ends. Octets behind the mark are written again
+     before a copy is opened. The worker of an ended epoch has to end before its replica answers anything.
+R10  Only complete commits are revealed: to clients, the index, and the removal of segments.
+R11  A follower removes only segments that its own index knows to be consumed, or that a whole manifest replaces.
 
 Invariants, which the simulation in ``tests/replication/`` asserts after each step:
 
-I1   Each replica that may take over, by the value that etcd has now, has stored all that is complete.
+I1   Each replica that may take over, by etcd's current value, has stored all complete commits.
 I2   An epoch has one life of one process.
 I3   Octets of a segment (number, epoch, salt) are the same in all copies, up to the shorter end.
-I4   What is revealed anywhere is a prefix of one history.
-I5   What becomes complete is on `min` disks.
-I6   An answer in an epoch comes after its promise is synced, and never after an answer in a higher one.
-I7   No copy goes on, or is cut, below its own mark.
-I8   Segments that are removed were complete by the own index.
+I4   All revealed commits, at all replicas, are prefixes of one history.
+I5   A commit becomes complete only when at least `min` disks have it.
+I6   A replica answers in an epoch after it has synced the promise, and never after an answer in a higher epoch.
+I7   No copy is used, or truncated, below its own mark.
+I8   Removed segments were complete, by the own index.
 I9   At most one replica delivers.
-I10  What is noted, served, installed or taken for complete is complete.
-I11  What was said to be stored is on the disk after a loss of power.
-I12  Version and epoch only grow; the epoch with each change of the leader.
-I13  A copy made of files replaces the old one when all of it is whole.
-I14  etcd's value does not contradict itself.
-I15  The tail that was not confirmed survives or does not; the longest one that was answered does.
-I16  One member changes at a time.
-I17  What is deposed writes nothing more; a process whose disk hangs ends.
+I10  Each position that is noted, served, installed or counted as complete is complete.
+I11  A position reported as stored is on the disk after a loss of power.
+I12  Version and epoch never decrease; each change of the leader increases the epoch.
+I13  A copy transferred as files replaces the old copy only when all files are whole.
+I14  etcd's value is consistent.
+I15  Unconfirmed commits at the end of the log may survive or not; the longest log that was reported does.
+I16  Members change one at a time.
+I17  A deposed process writes nothing more; a process with a hanging disk ends.
 """

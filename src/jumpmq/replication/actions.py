@@ -9,18 +9,18 @@ Read        a linearizable read of etcd's value                             ``on
 Note        epoch and complete mark into ``replica``, synced                ``on_noted``
 Cut         the log truncated at a position, synced                         ``on_cut``
 Sync        the log synced                                                  ``on_synced``
-Open        a segment that another leader began is created at the end       ``on_synced``, in time
+Open        creation, at the log's end, of a segment begun by another       ``on_synced``, in time
 Append      octets written at the end                                       ``on_synced``, in time
-Begin       a segment of the own epoch, with a random salt, begun, synced   ``on_begun``
+Begin       a segment of the own epoch, with a random salt, synced          ``on_begun``
 Ship        the log sent to a replica, from a position on                   —
-Fill        the same up to the end that the log has now, then FETCHED       —
+Fill        as Ship, up to the log's current end, then FETCHED              —
 Reveal      complete commits go to the worker and to the index              —
 Serve       the store is opened: the epoch's leader serves                  —
-Close       the epoch is over: clients and worker end, nothing is shipped   ``on_closed``
+Close       end of the epoch: clients and worker end, shipping stops        ``on_closed``
 Drop        the connection to a replica is closed                           —
-Renew       another identity for this disk: it lost octets                  a new replica
+Renew       a new identity for this disk, which lost octets                 a new replica
 Stop        the process ends (R9)                                           —
-Alarm       operators are told                                              —
+Alarm       a message to operators                                          —
 ==========  ==============================================================  =============================
 """
 
@@ -42,7 +42,7 @@ class Swap(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The value has at least this version and epoch, or etcd was set back."""
+    """A read that has to return at least this version and epoch; otherwise etcd was set back."""
 
     v: int
     epoch: int

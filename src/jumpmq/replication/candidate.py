@@ -1,9 +1,8 @@
-"""The way from a claim to an epoch: promise, the longest tail, a segment of the new epoch (R4 to R6).
+"""From a claim to an epoch: the promise, the longest log, the first segment of the new epoch (R4 to R6).
 
-A candidate has won: etcd's value names it as leader of an epoch that it has not promised before. It notes the promise,
-asks who has more, takes the longest log that extends its own, and begins a segment. All that is complete is in its log
-already, by R1; what it takes beyond that was not confirmed, and may survive.
-"""
+A candidate has won: etcd's value names it as the leader of an epoch that it has not promised before. It notes the
+promise, asks which replicas have longer logs, takes the longest log that extends its own, and begins a segment. By R1
+its own log already has all complete commits. Further commits from a longer log were not confirmed, and may survive."""
 
 from jumpmq.replication.actions import Action, Begin, Drop, Send, Sync
 from jumpmq.replication.configuration import Configuration, Replica
@@ -21,9 +20,9 @@ class Candidate:
     Attributes:
         copy: the winner's copy.
         value: configuration with this replica as leader.
-        asked: replicas that may have more.
-        answers: lineages of those that promised the epoch.
-        source: replica that octets are fetched from.
+        asked: replicas that may have longer logs.
+        answers: lineages of the replicas that promised the epoch.
+        source: replica from which octets are fetched.
         phase: one of this module's constants.
     """
 
@@ -38,15 +37,15 @@ class Candidate:
 
     @property
     def progress(self) -> tuple[int, str, int]:
-        """Changes when the candidate gets any further."""
+        """A value that changes whenever the candidate makes progress."""
         return self.epoch, self.phase, self.copy.end
 
     def begin(self, follower: Follower) -> list[Action]:
-        """Promise the epoch to itself; asking begins when that is noted."""
+        """Promise the own epoch; :meth:`proceed` asks the other replicas once the promise is noted."""
         return follower.promise(self.epoch)
 
     def proceed(self) -> list[Action]:
-        """The promise may be noted now, and the worker of an earlier epoch gone."""
+        """Ask the other replicas, if the promise is noted and the worker of an earlier epoch has ended."""
         if self.phase != NOTING or self.copy.noted < self.epoch or self.copy.closing:
             return []
         # Not before the promise is synced (R6): after a loss of power this replica could answer a lower epoch.
@@ -66,17 +65,17 @@ class Candidate:
         return self.gathered() if self.answers.keys() >= self.asked else []
 
     def gathered(self) -> list[Action]:
-        """Go on with the answers received so far: replicas without an answer had their time.
+        """Continue with the answers received so far: the time for missing answers is over.
 
-        While octets are fetched, the source had its time: none came. Its connection ends, and the longest log of the
-        others is taken. To ask the source again would have it send octets twice.
+        If octets are being fetched, the source has sent none in time. Its connection is dropped, and the longest of the
+        other logs is fetched. The same source is not asked again, because it could then send octets twice.
         """
         if self.phase == FETCHING and self.source is not None:
             return [Drop(self.source)]
         return self._fetch() if self.phase == GATHERING else []
 
     def _fetch(self) -> list[Action]:
-        """Ask the replica with the longest log for what this log lacks."""
+        """Fetch the octets missing here from the replica with the longest log."""
         self.source = self.longest()
         if self.source is None:
             self.phase = SYNCING
@@ -85,7 +84,7 @@ class Candidate:
         return [Send(self.source, Fetch(self.epoch, self.copy.end))]
 
     def longest(self) -> Replica | None:
-        """Return the replica with the longest log extending the own log (R5); None where no log is longer."""
+        """Return the replica with the longest log that extends the own log (R5); None if no log is longer."""
         longer = {
             peer: end_of(lineage)
             for peer, lineage in self.answers.items()
@@ -114,7 +113,8 @@ class Candidate:
         return self._sync() if self.phase == SYNCING else []
 
     def _sync(self) -> list[Action]:
-        # What was fetched is synced first: the new segment says that all before it is there.
+        # Fetched octets are synced before the new segment begins: the segment implies that everything before it is
+        # stored.
         if self.copy.stored < self.copy.end:
             return [Sync()]
         self.phase = BEGINNING

@@ -1,8 +1,8 @@
 """Rate of shipping to members outside the set, limited so that clients' waits for confirms at most double.
 
-While nobody catches up, the waits of commits (from written to complete) are noted; they are what is usual. While
-somebody does, the rate is halved each time that commits wait for more than twice of that, and grows otherwise. It stays
-above twice the rate at which the log grows, or a member would never be there.
+While no member catches up, the usual waits of commits are recorded, from written to complete. While a member catches
+up, the rate is halved whenever commits wait for more than twice the usual time, and grows otherwise. The rate stays
+above twice the growth of the log: otherwise a member would never catch up.
 """
 
 import math
@@ -14,52 +14,52 @@ INTERVAL = 0.5
 """Seconds between two changes of the rate."""
 
 USUAL = 0.005
-"""Seconds that a commit waits at most as long as nothing is known, and that are never too much."""
+"""Assumed usual wait of a commit in seconds, before any is recorded. Shorter waits never count as too long."""
 
 WAITS, FEWEST = 256, 5
-"""Number of waits that are noted, and without which nothing is known."""
+"""Number of recorded waits, and the minimum number for a judgement."""
 
 SHARE = 0.95
-"""Share of the commits that wait for less than what is compared."""
+"""Quantile of the waits that is compared."""
 
 LEAST = 4 << 20
-"""Octets a second at least."""
+"""Minimum rate, in octets per second."""
 
 IDLE = 2.0
-"""Seconds without a piece until nobody catches up any more."""
+"""Seconds without a sent piece after which no member is catching up."""
 
 
 class CatchingUp:
-    """The rate for all members of a home that catch up.
+    """The rate for all members of a home that are catching up.
 
     Args:
-        now: the time, in seconds.
+        now: current time, in seconds.
 
     Attributes:
-        rate: octets a second.
+        rate: octets per second.
     """
 
     def __init__(self, now: float) -> None:
         self.rate = math.inf
-        self._usual: deque[float] = deque(maxlen=WAITS)  # waits of commits while nobody catches up
-        self._waits: list[float] = []  # the same since the rate was changed last, while somebody does
-        self._sample: tuple[int, float] | None = None  # position and time of a commit that is not complete
-        self._began = now  # when the rate was changed last
-        self._sent = 0  # octets since
-        self._grown = 0  # octets of the log since
-        self._end = 0  # position behind the log; 0 where that is not known yet
-        self._last = now - IDLE  # when the last piece was sent
-        self._debt = 0.0  # seconds that were not waited for yet
+        self._usual: deque[float] = deque(maxlen=WAITS)  # waits of commits while no member catches up
+        self._waits: list[float] = []  # waits since the last change of the rate, while a member catches up
+        self._sample: tuple[int, float] | None = None  # position and time of a written commit that is not complete yet
+        self._began = now  # time of the last change of the rate
+        self._sent = 0  # octets sent since ``_began``
+        self._grown = 0  # growth of the log since ``_began``, in octets
+        self._end = 0  # end of the log; 0 if unknown
+        self._last = now - IDLE  # time of the last sent piece
+        self._debt = 0.0  # seconds of pauses still to be made
 
     def on_written(self, position: int, now: float) -> None:
-        """The log was written up to a position."""
+        """Note that the log was written up to a position."""
         begin = max(self._end, position_at(segment_at(position), 0))
         self._grown, self._end = self._grown + max(0, position - begin), position
         if self._sample is None:
             self._sample = position, now
 
     def on_complete(self, position: int, now: float) -> None:
-        """The log is complete up to a position."""
+        """Note that the log is complete up to a position."""
         if self._sample is None or position < self._sample[0]:
             return
         wait = now - self._sample[1]
@@ -99,6 +99,6 @@ class CatchingUp:
 
 
 def _most(waits: list[float] | deque[float]) -> float:
-    """Return the wait that few commits exceed; 0 where too little is known."""
+    """Return the wait that only few commits exceed; 0 with too few waits."""
     found = sorted(waits)
     return found[int(len(found) * SHARE)] if len(found) >= FEWEST else 0.0

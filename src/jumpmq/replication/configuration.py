@@ -1,7 +1,7 @@
 """Configuration of a home: the single value in etcd, and the changes allowed by compare-and-swap.
 
-Each method that changes a configuration returns the value to swap in, with the next version. The version only grows, so
-a value never returns, and every other swap that was prepared from the same value fails once one of them has landed.
+Each method that changes a configuration returns the value to swap in, with the next version. Versions only increase. A
+value therefore never returns, and of all swaps prepared from one value at most one lands.
 """
 
 import json
@@ -18,12 +18,12 @@ class ConfigurationError(ValueError):
 
 
 def node_of(replica: Replica) -> str:
-    """The node part of a replica's identity."""
+    """Return the node of a replica."""
     return replica.rpartition(".")[0]
 
 
 def default_min(copies: int) -> int:
-    """Number of copies required to store a commit for completion, by number of copies: 1 → 1, 2 → 1, 3 → 2, 5 → 3."""
+    """Return the number of copies that have to store a commit, by the number of copies: 1 → 1, 2 → 1, 3 → 2, 5 → 3."""
     return (copies + 1) // 2
 
 
@@ -33,16 +33,16 @@ class Configuration:
 
     Attributes:
         v: version, incremented by each change.
-        log: identity of the log, so that a copy of another cluster's home is not taken for one of this.
+        log: identity of the log; tells this home's copies from those of another cluster's home with the same number.
         seat: node that the home belongs to.
-        copies: number of copies that are wanted.
+        copies: wanted number of copies.
         min: number of replicas in the set below which nothing becomes complete.
-        members: nodes that are to have a copy; the seat first.
-        epoch: number of the leader's life; each life of a leading process is an epoch of its own.
+        members: nodes that should have a copy; the seat first.
+        epoch: number of the leader's life; each life of a leading process is a new epoch.
         leader: replica that writes the log in this epoch.
-        set: replicas, by rank, that store a commit before it is complete; the leader is one of them.
-        eligible: replicas that left the set when it fell below `min`. Nothing has become complete since, so each has
-            all that is complete and may take over. Empty where the set has `min` replicas.
+        set: replicas that have to store a commit before it is complete, by rank; includes the leader.
+        eligible: replicas that left the set when it fell below `min`. Nothing has become complete since, so that each
+            of them has all complete commits, and may take over. Empty while the set has `min` replicas.
     """
 
     v: int
@@ -58,7 +58,7 @@ class Configuration:
 
     @classmethod
     def first(cls, log: str, leader: Replica) -> Self:
-        """The configuration of a new home with one copy."""
+        """Return the configuration of a new home with one copy."""
         seat = node_of(leader)
         return cls(1, log, seat, 1, 1, (seat,), 1, leader, (leader,))
 
@@ -67,7 +67,7 @@ class Configuration:
         """Parse etcd's value.
 
         Raises:
-            ConfigurationError: the value is not one that :meth:`to_json` writes, or contradicts itself.
+            ConfigurationError: the value was not written by :meth:`to_json`, or contradicts itself.
         """
         try:
             value = json.loads(octets)
@@ -90,7 +90,7 @@ class Configuration:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def problem(self) -> str:
-        """The contradiction in this value, or an empty string (I14)."""
+        """Return the contradiction in this value, or an empty text (I14)."""
         if self.v < 1 or self.epoch < 1 or not 1 <= self.min <= self.copies:
             return "version and epoch begin at 1, and min is from 1 to copies"
         if self.leader not in self.set:
@@ -108,7 +108,7 @@ class Configuration:
 
     @property
     def short(self) -> bool:
-        """True if the set is below `min`: nothing becomes complete."""
+        """True if the set is below `min`, so that nothing becomes complete."""
         return len(self.set) < self.min
 
     @property
@@ -125,10 +125,10 @@ class Configuration:
         return replace(self, v=self.v + 1)
 
     def without(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> Self:
-        """The set without some replicas (R2).
+        """Return the configuration without some replicas in the set (R2).
 
         Args:
-            leaving: replicas that are overdue; they stay eligible where the set falls below `min`.
+            leaving: overdue replicas; they stay eligible if the set falls below `min`.
             lost: replicas that have lost stored octets; never eligible.
         """
         lost = {*lost}
@@ -140,7 +140,9 @@ class Configuration:
         return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
 
     def having(self, joining: Iterable[Replica]) -> Self:
-        """Add replicas with all complete commits to the set, of members only (R2)."""
+        """Return the configuration with further replicas in the set: replicas of members, with all complete commits
+        (R2).
+        """
         new = tuple(sorted({*joining} - {*self.set}))
         if strangers := [one for one in new if node_of(one) not in self.members]:
             raise ConfigurationError(f"{strangers[0]} is not of a member")
@@ -180,7 +182,7 @@ class Configuration:
         )
 
     def handed(self, target: Replica) -> Self:
-        """Leadership for another of the set, in a new epoch. The set stays."""
+        """Return the configuration with another leader, of the set, in a new epoch. The set does not change."""
         if target not in self.set or target == self.leader:
             raise ConfigurationError(f"{target} is not a follower in the set")
         return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=target)
@@ -190,12 +192,12 @@ class Configuration:
     def claimed(self, me: Replica) -> Self:
         """Give leadership to an electable replica, in a new epoch (R4).
 
-        The old leader leaves the set, unless it is the claimer, and stays eligible where the set is below `min`. A
-        claimer that was eligible is alone in the new set: those that were in the set may have what it lacks, but
-        nothing of that is complete, and they are to be truncated first.
+        The old leader leaves the set, unless it is the claimer; it stays eligible if the set is below `min`. A claimer
+        that was eligible is alone in the new set: the replicas of the former set may have longer logs. The surplus is
+        not complete, and has to be truncated before they join.
 
         Raises:
-            ConfigurationError: the claimer may lack what is complete.
+            ConfigurationError: the claimer may lack complete commits.
         """
         if me not in self.electable:
             raise ConfigurationError(f"{me} is neither in the set nor eligible")
@@ -206,26 +208,26 @@ class Configuration:
     # --- the swap of an operator ---
 
     def forced(self, me: Replica) -> Self:
-        """Give leadership to any member's copy, in a new epoch: all copies with what is complete are lost.
+        """Give leadership to any member's copy, in a new epoch, after the loss of all copies with all complete commits.
 
-        What the copy lacks is lost with them, also where one of them returns: its log is not a prefix of this leader's.
-        `min` is 1 until more copies are there.
+        Commits missing in the copy are lost, even if one of the lost copies returns: its log does not match the new
+        leader's. `min` is 1 until more copies exist.
 
         Raises:
-            ConfigurationError: the copy is of no member.
+            ConfigurationError: the copy does not belong to a member.
         """
         if node_of(me) not in self.members:
             raise ConfigurationError(f"{node_of(me)} is not a member: {', '.join(self.members)} are")
         return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=me, set=(me,), eligible=(), min=1)
 
     def _settled(self, **changes: Any) -> Self:
-        """The next version with changes; `eligible` is emptied where the set has `min` replicas."""
+        """Return the next version with changes; `eligible` is emptied if the set has `min` replicas."""
         value = replace(self, v=self.v + 1, **changes)
         return value if value.short else replace(value, eligible=())
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    """A field of the JSON form, as the type that the dataclass has."""
+    """Return a field of the JSON form, checked against the dataclass's type."""
     if kind is int and isinstance(value, int) and not isinstance(value, bool):
         return value
     if kind is str and isinstance(value, str):

@@ -1,7 +1,7 @@
 """The follower role: promises, truncation, and stored positions (R6, R7, R11).
 
-To follow, a replica notes the epoch, syncs what it has, cuts its log to what it has in common with the leader's, and
-answers how far that goes. From then on the leader's octets are appended at that end, and each sync is answered.
+A replica that starts following notes the epoch, syncs its log, truncates the log to the common prefix with the
+leader's, and reports the resulting position. From then on it appends the leader's octets there, and reports each sync.
 """
 
 from jumpmq.replication.actions import Action, Alarm, Append, Cut, Drop, Fill, Note, Open, Renew, Reveal, Send, Sync
@@ -12,16 +12,16 @@ from jumpmq.replication.lineage import Stretch, common_end, cut_to, grown_to, po
 
 
 class Follower:
-    """A copy for entries shipped by a leader.
+    """A copy that receives a leader's log.
 
     Attributes:
         copy: the copy.
-        leader: replica that it follows, or is about to follow.
-        lead: the leader's question, until its log is matched.
-        matched: whether the log is a prefix of the leader's in the promised epoch.
-        cutting: position that the log is being cut to; None where it is not.
-        asks: candidates that wait for a promise, with the epoch.
-        told: what the leader said to be complete, whether stored here or not.
+        leader: the leader that it follows, or is about to follow.
+        lead: the leader's request to follow, until the log is matched.
+        matched: True if the log is a prefix of the leader's, in the promised epoch.
+        cutting: position of a truncation in progress; None without one.
+        asks: candidates waiting for a promise, with their epochs.
+        told: position reported as complete by the leader, whether stored here or not.
     """
 
     def __init__(self, copy: Copy) -> None:
@@ -34,7 +34,7 @@ class Follower:
         self.told = 0
 
     def promise(self, epoch: int) -> list[Action]:
-        """Refuse lower epochs from now on, and record the promise; :meth:`proceed` answers it."""
+        """Promise an epoch: refuse lower epochs from now on, and record the promise; :meth:`proceed` answers."""
         if epoch <= self.copy.promised:
             return []
         self.copy.promised = epoch
@@ -76,12 +76,14 @@ class Follower:
 
     def on_cut(self, position: int) -> list[Action]:
         self.copy.lineage = cut_to(self.copy.lineage, position)
-        self.copy.stored = min(self.copy.stored, position)  # the end that is reported sinks
+        self.copy.stored = min(self.copy.stored, position)  # the reported position may decrease
         self.cutting = None
         return self.proceed()
 
     def proceed(self) -> list[Action]:
-        """Do the next step: worker gone, promise noted, log synced, log cut; then answer who waits."""
+        """Do the next step: wait for the worker's end, for the noted promise, for the synced log, for the truncated
+        log; then answer.
+        """
         waiting = self.lead is not None or self.asks
         if not waiting or self.copy.noted < self.copy.promised or self.cutting is not None or self.copy.closing:
             return []
@@ -95,10 +97,10 @@ class Follower:
         """Make the log a prefix of the leader's."""
         assert self.lead is not None and self.leader is not None
         lead, epoch = self.lead, self.lead.epoch
-        # What was removed here was complete, so each leader has it, or had.
+        # Segments removed here were complete, so every leader has, or had, them.
         common = max(common_end(self.copy.lineage, lead.lineage), self.copy.kept)
         if common < lead.kept and self.copy.complete <= lead.kept:
-            # The leader has removed what would show how much is common; all of it was complete.
+            # The leader has removed the segments that would show the common prefix. All of them were complete.
             self.lead = None
             return [Send(self.leader, Unfit(epoch, True, f"{self.copy.me} ends before the leader's log begins"))]
         if not self.may_cut(common):
@@ -112,7 +114,7 @@ class Follower:
         return [Send(self.leader, Matched(epoch, self.copy.stored))]
 
     def may_cut(self, position: int) -> bool:
-        """True if the log may be truncated at a position: never below the complete position (R7)."""
+        """Return True if the log may be truncated at a position, that is, not below the complete position (R7)."""
         return position >= min(self.copy.complete, self.copy.end)
 
     # --- octets ---
@@ -128,14 +130,14 @@ class Follower:
         return self.append(peer, frame)
 
     def open(self, peer: Replica, stretch: Stretch) -> list[Action]:
-        """Begin a segment at the end; a segment that does not follow the end closes the connection."""
+        """Open a segment at the log's end. A segment for another position closes the connection."""
         if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
             return [Drop(peer)]
         self.copy.lineage = (*self.copy.lineage, stretch)
         return [Open(stretch)]
 
     def append(self, peer: Replica, frame: Data) -> list[Action]:
-        """Write octets at the end; octets for another position end the connection."""
+        """Append octets. Octets for another position close the connection."""
         if frame.position != self.copy.end or not self.copy.lineage:
             return [Drop(peer)]
         self.copy.lineage = grown_to(self.copy.lineage, frame.position + len(frame.octets))
@@ -167,7 +169,7 @@ class Follower:
         return self.matched and peer == self.leader and epoch == self.copy.promised
 
     def _reveal(self) -> list[Action]:
-        """Reveal commits both complete and stored here (R10)."""
+        """Reveal the commits that are complete and stored here (R10)."""
         position = min(self.told, self.copy.stored)
         if position <= self.copy.complete:
             return []

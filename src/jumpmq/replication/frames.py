@@ -1,36 +1,36 @@
 """Frames between replicas of a home: octets on the connection, and their grammar.
 
 A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)`` and its payload. Numbers are unsigned and
-big-endian. A text is its length (2) and UTF-8; a lineage is a count (4) and that many segments, each
-``segment (8), epoch (8), salt (8), end (4)``; files are a count (4) and that many names, lengths (8) and CRCs (4);
-octets of a file are what is left of the frame. The epoch is that of the
-leader, or of the candidate, whose life the frame belongs to (R6); the frames of a connection arrive in order or not at
-all.
+big-endian. A text is its length (2) and UTF-8. A lineage is a count (4) and a segment per count: ``segment (8), epoch
+(8), salt (8), end (4)``. Files are a count (4), then names, lengths (8) and CRCs (4). Octets of a file are the rest of
+the frame. The epoch is that of the sending leader, or candidate, or of the one that is answered (R6). The frames of a
+connection arrive in order, or not at all.
 
 =========  =========  ==============================================================================================
 kind       sent by    meaning
 =========  =========  ==============================================================================================
-HELLO      both       first frame of a connection: protocol versions that are spoken, identity of the replica
-LEAD       leader     asks to follow: lineage of its log, and the position from which it still has all octets
-MATCHED    follower   its log is a prefix of the leader's, and synced up to here; ship from here
-REFUSED    both       a higher epoch, the one in the head, was promised
-UNFIT      follower   does not follow: its log would lose what it knows to be complete, or needs files first
-SEGMENT    leader     a segment begins where the log ends
+HELLO      both       first frame of a connection: supported protocol versions, identity of the replica
+LEAD       leader     asks to follow: lineage of its log, and the position from which on it still has all octets
+MATCHED    follower   the log is a prefix of the leader's, synced up to this position; ship from here
+REFUSED    both       a higher epoch was promised; the frame's epoch is that epoch
+UNFIT      follower   does not follow: its log would lose complete commits, or needs files first
+SEGMENT    leader     a segment begins at the log's end
 DATA       leader     octets at a position
-STORED     follower   all up to here is synced
-COMPLETE   leader     all up to here is synced at the leader and at all of the set
-BEAT       leader     the leader lives; its clock in microseconds
+STORED     follower   the log is synced up to this position
+COMPLETE   leader     the leader and all replicas of the set have synced the log up to this position
+BEAT       leader     a sign of life, with the leader's clock in microseconds
 BEATEN     follower   the answer, with the clock of the beat
-LOST       leader     a follower has less than it had stored: its disk lost octets
-RESIGN     leader     another may claim at once
+LOST       leader     the follower has less than it had stored: its disk lost octets
+RESIGN     leader     another replica may claim at once
 ASK        candidate  asks for a promise and the lineage
 ANSWER     follower   promise and lineage
 FETCH      candidate  asks for octets from a position on
-FETCHED    follower   all octets up to here were sent
+FETCHED    follower   all octets up to this position were sent
 WANT       joiner     asks for a manifest (an empty name), or for a piece of a file from an offset on
-MANIFEST   leader     a page of a copy: position behind which the copy has all octets; which page of how many; segments
-                      of the lineage; name, length and CRC-32 of files
-PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; none where the file is gone
+MANIFEST   leader     a page of a copy: position from which on the copy has all octets; number of the page, of all
+pages;
+                      segments of the lineage; name, length and CRC-32 of files
+PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; no octets if the file is gone
 =========  =========  ==============================================================================================
 """
 
@@ -59,7 +59,7 @@ STRETCH = struct.Struct("!QQQI")
 
 
 class FrameError(ValueError):
-    """Octets that are no frame of this protocol; the connection ends."""
+    """Octets that are not a frame of this protocol; the connection ends."""
 
 
 class Hello(NamedTuple):
@@ -187,7 +187,7 @@ Frame = (
 
 
 class Reader:
-    """Takes a payload apart, from the left."""
+    """Decodes a payload from left to right."""
 
     def __init__(self, octets: bytes) -> None:
         self._octets, self._at = octets, 0
@@ -284,7 +284,7 @@ KINDS = {value: kind for kind, (value, _) in TABLE.items()}
 
 
 def encode(home: int, frame: Frame) -> bytes:
-    """The octets of a frame."""
+    """Return the octets of a frame."""
     kind = KINDS[type(frame)]
     structure = TABLE[kind][1]
     if structure is NUMBER:
@@ -333,7 +333,7 @@ class Splitter:
         """Yield the frames completed by the given octets.
 
         Raises:
-            FrameError: the connection does not speak this protocol, and is to be closed.
+            FrameError: the peer does not speak this protocol; the connection has to be closed.
         """
         self._octets += octets
         while len(self._octets) >= LENGTH.size:

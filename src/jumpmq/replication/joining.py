@@ -1,10 +1,9 @@
 """Joining by files: a member whose log ends before the leader's log begins gets a copy as files (R11).
 
-The leader pins the segments of a copy and says in a manifest which files it has, each with its length and CRC-32. The
-member asks for pieces, file by file, and writes them beside its old copy; a piece that is damaged is asked for again,
-and a connection or process that ends costs no more than the piece on its way. When each file is whole, the new copy
-takes the old one's place; nothing of the old copy is deleted before (I13). Then the log is shipped from the manifest's
-end on.
+The leader pins the segments of a copy, and sends a manifest of the files, each with length and CRC-32. The member
+requests pieces, file by file, and writes them beside its old copy. It requests a damaged piece again. If a connection
+or process ends, only the piece in flight is lost. When all files are whole, the new copy replaces the old one; until
+then, nothing of the old copy is deleted (I13). Then the leader ships its log from the manifest's end on.
 """
 
 from collections.abc import Mapping
@@ -18,10 +17,10 @@ from jumpmq.replication.frames import File, Manifest, Piece, Want
 from jumpmq.replication.lineage import Lineage, end_of
 
 PIECE_OCTETS = 1 << 20
-"""Octets of a piece at most."""
+"""Maximum octets of a piece."""
 
 PAGE_ENTRIES = 8192
-"""Segments, and files, of a page of a manifest at most: some 800 kB."""
+"""Maximum number of segments, and of files, in a page of a manifest: some 800 kB."""
 
 MOST_DAMAGED = 8
 """Maximum number of consecutive damaged pieces of a file before the join is given up: the file is damaged at its
@@ -46,7 +45,7 @@ class Clear(NamedTuple):
 
 
 class Install(NamedTuple):
-    """Sync the files, let them take the old copy's place, note the mark; answered by :meth:`Joining.on_installed`."""
+    """Sync the files, replace the old copy, note the mark; answered by :meth:`Joining.on_installed`."""
 
     kept: int
     lineage: Lineage
@@ -71,13 +70,13 @@ def pages_of(manifest: Manifest) -> list[Manifest]:
 
 
 class Pages:
-    """Pages of a manifest that have come. A page that does not follow the page before belongs to another manifest."""
+    """Received pages of a manifest. A page that does not follow the last one begins another manifest."""
 
     def __init__(self) -> None:
         self._have: list[Manifest] = []
 
     def add(self, page: Manifest) -> Manifest | None:
-        """Add a page; return the manifest once all of its pages are there."""
+        """Add a page; return the manifest when complete."""
         if page.page == 0:
             self._have = []
         follows = not self._have or (page.epoch, page.kept, page.pages) == self._common
@@ -98,18 +97,18 @@ class Pages:
 
 
 class Joining:
-    """The member's side.
+    """The member's side of a join.
 
     Attributes:
         copy: the old copy, which may be empty.
-        source: replica that the files come from.
-        epoch: promised to the leader.
-        manifest: the newest one; None until it came.
+        source: replica that sends the files.
+        epoch: epoch promised to the leader.
+        manifest: the newest manifest; None before the first.
         have: per file, received octets and their CRC-32; kept across connections, and across manifests with the same
             file.
         damaged: number of consecutive damaged pieces of the current file.
-        installed: whether the new copy is in place.
-        failed: reason for which the join was given up.
+        installed: True once the new copy is in place.
+        failed: reason for giving up the join; empty otherwise.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Joining:
         self.failed = ""
 
     def start(self) -> list[Step]:
-        """Ask for a manifest: at the begin, and on each new connection."""
+        """Request a manifest: at the start, and on each new connection."""
         return [Send(self.source, Want(self.epoch, "", 0))]
 
     def on_manifest(self, manifest: Manifest) -> list[Step]:
@@ -144,15 +143,15 @@ class Joining:
         return [*([Clear(stale)] if stale else []), *self._next()]
 
     def on_piece(self, piece: Piece) -> list[Step]:
-        """Octets of a file. A damaged piece is asked for again; a file whose CRC is another begins again."""
+        """Process octets of a file. A damaged piece is requested again; a file with a different CRC starts again."""
         file = self._current()
         if file is None or piece.epoch != self.epoch or self.failed:
             return []
         length, crc = self.have.get(file.name, (0, 0))
         if (piece.name, piece.offset) != (file.name, length):
-            return []  # an answer from before the connection was made again
+            return []  # an answer from the previous connection
         if not piece.octets:
-            return self.start()  # the segment was removed there: another manifest does not name it
+            return self.start()  # the source has removed the segment: a new manifest lacks it
         if crc32(piece.octets) != piece.crc or length + len(piece.octets) > file.length:
             return self._damaged(file)
         crc = crc32(piece.octets, crc)
@@ -175,9 +174,10 @@ class Joining:
         return []
 
     def _is_stale(self, name: str, file: File | None, before: File | None) -> bool:
-        """True if the present part of a file is useless: part of a different file, or unable to become the named file.
+        """Return True if the present part of a file is useless: it belongs to another file, or is too long for the
+        file.
 
-        Octets that an earlier process left may be of another file, too: the CRC of the whole file tells.
+        Octets left by an earlier process may also belong to another file, which the CRC of the whole file detects.
         """
         length, crc = self.have[name]
         if file is None or before not in (None, file) or length > file.length:
@@ -185,13 +185,13 @@ class Joining:
         return length == file.length and crc != file.crc
 
     def _current(self) -> File | None:
-        """The first file that is not whole; None where all are, or no manifest came."""
+        """Return the first file that is not whole; None if all are, or without a manifest."""
         if self.manifest is None or self.installed:
             return None
         return next((file for file in self.manifest.files if self.have.get(file.name, (0, 0))[0] < file.length), None)
 
     def _next(self) -> list[Step]:
-        """Ask for the next piece, or install what is whole."""
+        """Request the next piece, or install the whole copy."""
         assert self.manifest is not None
         file = self._current()
         if file is None:

@@ -1,8 +1,8 @@
 """The leader role: completion of commits, and changes of the set that keep complete commits safe (R1 to R3, R10).
 
-The invariant behind all of it: every replica that may take over, in the value that etcd has now, has stored all that is
-complete (I1). The leader does not know the value that etcd has now, only the newest that it was told, and the swaps of
-its own that may have landed since. So it waits for all replicas that are in the set of any of these.
+Invariant I1 is the goal: each replica that may take over, by etcd's current value, has stored all complete commits. The
+leader does not know etcd's current value. It knows the newest value that it has received, and its own later swaps, each
+of which may have landed. It therefore waits for all replicas in the set of any of these values.
 """
 
 from collections.abc import Iterable
@@ -15,20 +15,20 @@ from jumpmq.replication.lineage import grown_to, position_at
 
 
 class Leader:
-    """An epoch of a leading process.
+    """The leader of one epoch, for one life of its process.
 
     Attributes:
         copy: the leader's own copy.
-        known: newest configuration that is known.
-        epoch: of this life.
-        start: position of the epoch's first segment. What is before it comes from earlier leaders.
-        stored: position that each replica has stored, as it answered in this epoch.
-        following: replicas with a connection whose logs are prefixes of this one.
-        joining: replicas that are waited for before they are in the set.
+        known: newest known configuration.
+        epoch: epoch of this life.
+        start: position of the epoch's first segment. Octets before it come from earlier leaders.
+        stored: position stored by each replica, as reported in this epoch.
+        following: connected replicas whose logs are prefixes of this one.
+        joining: replicas awaited for each commit, before they are in the set.
         open: swaps of this life without an answer, each a next version of `known`; any one of them may land.
-        settled: whether swaps of a predecessor in the same epoch can no longer land (R3).
-        serving: whether all of the set had the log up to `start`, and the store was opened.
-        handing: whether leadership was offered to another, who may deliver from then on.
+        settled: True once swaps of an earlier process in the same epoch cannot land any more (R3).
+        serving: True once the whole set had the log up to `start`, and the store was opened.
+        handing: True once leadership was offered to another replica, which may deliver from then on.
     """
 
     def __init__(self, copy: Copy, known: Configuration, start: int, *, settled: bool = True) -> None:
@@ -46,17 +46,17 @@ class Leader:
         self._waits: tuple[object, frozenset[Replica]] = None, frozenset()  # what they follow from, and :meth:`waits`
 
     def begin(self) -> list[Action]:
-        """The first act in an epoch.
+        """Do the first act in an epoch.
 
-        A life that goes on in its predecessor's epoch settles the predecessor's swaps by one of its own, and takes
-        nothing for complete before.
+        A process that continues the epoch of an earlier process first settles the earlier swaps by a swap of its own.
+        Until that is answered, nothing becomes complete.
         """
         return self.advance() if self.settled else self._swap(self.known.renewed())
 
     # --- what is complete ---
 
     def waits(self) -> frozenset[Replica]:
-        """Replicas besides the leader, required to store a commit before completion (R1)."""
+        """Replicas besides the leader that have to store a commit before it is complete (R1)."""
         state = self.known, self.joining, self.open
         if self._waits[0] != state:  # each commit asks several times, and these rarely change
             possible = frozenset().union(self.known.set, self.joining, *(value.set for value in self.open))
@@ -64,11 +64,11 @@ class Leader:
         return self._waits[1]
 
     def may_complete(self) -> bool:
-        """True if commits can become complete: the set is known and has `min` replicas."""
+        """True if commits can become complete: the set is known, and has `min` replicas."""
         return self.settled and not self.known.short
 
     def advance(self) -> list[Action]:
-        """Mark as complete everything stored by the leader and by all replicas it waits for."""
+        """Mark as complete everything stored by the leader and by all awaited replicas."""
         if not self.may_complete():
             return []
         actions: list[Action] = []
@@ -85,12 +85,12 @@ class Leader:
     # --- the own log ---
 
     def on_written(self, position: int) -> list[Action]:
-        """The worker wrote up to a position, and may not have synced it."""
+        """Note that the worker has written up to a position, possibly without a sync."""
         self.copy.lineage = grown_to(self.copy.lineage, position)
         return []
 
     def on_synced(self, position: int) -> list[Action]:
-        """The worker synced up to a position."""
+        """Note that the worker has synced up to a position."""
         self.copy.stored = max(self.copy.stored, position)
         return self.advance()
 
@@ -105,12 +105,12 @@ class Leader:
         return [Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
     def on_matched(self, peer: Replica, position: int) -> list[Action]:
-        """Process the position up to which a follower's log is a synced prefix of the leader's log, possibly lower than
-        previously stored.
+        """Note the position up to which a follower's log is a synced prefix of the leader's. It may be lower than a
+        position that the follower had stored before.
         """
         if peer in self.known.electable and position < self.copy.complete:
-            # It stored this once. With less than is complete it must not be electable: whatever its disk lost, it
-            # comes back under another identity.
+            # The replica has stored this once. A replica without all complete commits must not be electable: its disk
+            # has lost # octets, and returns under a new identity.
             return [Send(peer, Lost(self.epoch, self.copy.complete)), *self.remove((), lost=(peer,))]
         self.stored = {**self.stored, peer: position}
         self.following |= {peer}
@@ -118,14 +118,14 @@ class Leader:
         return actions + self.advance() + self.grow()
 
     def on_stored(self, peer: Replica, position: int) -> list[Action]:
-        """A follower synced up to a position."""
+        """Note that a follower has synced up to a position."""
         if peer not in self.following:
             return []
         self.stored = {**self.stored, peer: max(position, self.stored[peer])}
         return self.advance() + self.grow()
 
     def on_lost(self, peer: Replica) -> list[Action]:
-        """Process the end of a connection. Commits stored by the follower still count, since they were synced."""
+        """Note the end of a connection. Commits stored by the follower still count: they are synced."""
         self.following -= {peer}
         return []
 
@@ -151,21 +151,21 @@ class Leader:
         return self._swap(self.known.having(ready))
 
     def remove(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> list[Action]:
-        """Take replicas out of the set: swap first, and stop waiting when a newer value is known (R2).
+        """Remove replicas from the set: swap first, and stop waiting once a newer value is known (R2).
 
         Args:
-            leaving: replicas that are overdue, all in one swap.
-            lost: replicas whose disks lost what they had stored, or that were replaced by another disk.
+            leaving: overdue replicas, all removed in one swap.
+            lost: replicas whose disks have lost stored octets, or were replaced.
         """
         lost = {*lost}
         gone = {*leaving} | lost
-        # A joiner that no open swap names can be dropped at once: no value with it can be in etcd.
+        # A joiner in no open swap can be dropped at once: no value of etcd can have it.
         named = frozenset().union(*(value.set for value in self.open))
         self.joining -= gone - named
         return self.advance() + self._without(gone, lost, named)
 
     def _without(self, gone: set[Replica], lost: set[Replica], named: frozenset[Replica]) -> list[Action]:
-        """The swap that takes replicas out of every value that etcd may have."""
+        """Swap the replicas out of every value that etcd may have."""
         if gone & {*self.known.set} or lost & {*self.known.eligible}:
             return self._swap(self.known.without(gone, lost))
         if gone & named:
@@ -173,15 +173,15 @@ class Leader:
         return []
 
     def change(self, value: Configuration) -> list[Action]:
-        """Swap in what an operator asked for: a value that a method of `known` made, with the next version."""
+        """Swap in an operator's change: a value made by a method of `known`, with the next version."""
         if self.open or not self.settled or value.v != self.known.v + 1:
             return []
         return self._swap(value)
 
     def hand_over(self, target: Replica) -> list[Action]:
-        """Offer leadership to a follower in the set. Nothing is delivered from here on.
+        """Offer leadership to a follower in the set. From now on, nothing is delivered.
 
-        Does nothing unless all that was written is complete, which the caller waits for with paused clients.
+        Does nothing unless all written commits are complete; the caller pauses clients and waits for that.
         """
         ready = self.serving and not self.open and target in self.following and target in self.known.set
         if not ready or self.copy.complete < self.copy.end:
@@ -190,8 +190,8 @@ class Leader:
         return self._swap(self.known.handed(target))
 
     def resign(self) -> list[Action]:
-        """Allow any electable replica to claim leadership at once. The caller ends this process: nothing is delivered
-        from here on.
+        """Allow any electable replica to claim leadership at once. The caller ends this process; nothing is delivered
+        any more.
         """
         self.handing = True
         return [Send(one, Resign(self.epoch)) for one in sorted(self.following & self.electors())]
@@ -203,7 +203,7 @@ class Leader:
         return [Read(self.known.v, self.epoch), Swap(self.known, self.open[-1])]
 
     def on_value(self, value: Configuration) -> list[Action]:
-        """A newer configuration of this epoch is known, by an answer, a read or the watch."""
+        """Note a newer configuration of this epoch, from an answer, a read or the watch."""
         self.known = value
         # All open swaps were made from an older version, so none can land any more (R3).
         self.open, self.settled, self.handing = (), True, False
@@ -211,12 +211,14 @@ class Leader:
         return self.advance() + self.grow()
 
     def electors(self) -> frozenset[Replica]:
-        """Replicas besides the leader, allowed to take over under any value possibly in etcd (R8)."""
+        """Replicas besides the leader that may take over by any value that etcd may have (R8)."""
         possible = frozenset().union(self.known.electable, self.joining, *(value.electable for value in self.open))
         return possible - {self.copy.me}
 
     def _swap(self, value: Configuration) -> list[Action]:
-        """Ask for a change of the configuration, unless already asked for: :meth:`retry` repeats it."""
+        """Request a change of the configuration, unless the same request is open; :meth:`retry` repeats open
+        requests.
+        """
         if value in self.open:
             return []
         self.open = (*self.open, value)

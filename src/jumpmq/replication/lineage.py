@@ -1,12 +1,12 @@
 """Lineage of a log: the history of which the log's octets are a prefix.
 
-A log is a row of segments. One life of one leader wrote each of them, in one epoch and with a random salt, and began it
-where the segment before it ended in that leader's own log. So two logs that both have the segment (number, epoch, salt)
-agree in everything before it, and in it up to the shorter end: the log matching property of Raft, with segments for
-entries. Truncation goes by this, never by a position alone (KIP-101, KIP-279).
+A log is a sequence of segments. One life of one leader wrote each segment, in one epoch and with a random salt, and
+began it at the end of the previous segment in that leader's own log. Two logs that share a segment (number, epoch,
+salt) are therefore equal in everything before it, and within it up to the shorter end: Raft's log matching property,
+with segments in place of entries. Truncation uses this property, never a position alone (KIP-101, KIP-279).
 
-A position is one number, as in the store: the segment in the upper half, the offset in its file in the lower.
-Position 0 is before everything. Segments that are consumed may be missing, in one copy and not in another.
+A position is one number, as in the store: the segment in the upper half, the offset in its file in the lower half.
+Position 0 is before everything. Consumed segments may be missing, in one copy and not in another.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Lineage = tuple[Stretch, ...]
 
 
 def position_at(segment: int, offset: int) -> int:
-    """The position at an offset of a segment."""
+    """Return the position of an offset in a segment."""
     return segment << OFFSET_BITS | offset
 
 
@@ -41,14 +41,14 @@ def before(segment: int) -> int:
 
 
 def end_of(lineage: Sequence[Stretch]) -> int:
-    """The position behind the last octet; 0 of an empty log."""
+    """Return the position behind the last octet; 0 for an empty log."""
     return position_at(lineage[-1].segment, lineage[-1].end) if lineage else 0
 
 
 def common_end(mine: Sequence[Stretch], theirs: Sequence[Stretch]) -> int:
-    """Return the end of the common prefix of two logs; 0 where they share no segment.
+    """Return the end of the common prefix of two logs; 0 if they share no segment.
 
-    Segments that only one of them still has do not matter: the last segment that both have decides.
+    The last segment in both logs decides. It does not matter if one log has removed earlier segments.
     """
     ends = {stretch.identity: stretch.end for stretch in theirs}
     for stretch in reversed(mine):
@@ -72,7 +72,7 @@ def cut_to(lineage: Sequence[Stretch], position: int) -> Lineage:
 
 
 def grown_to(lineage: Sequence[Stretch], position: int) -> Lineage:
-    """The lineage of a log whose last segment was written up to a position."""
+    """Return the lineage of a log whose last segment was written up to a position."""
     last = lineage[-1]
     assert segment_at(position) == last.segment and position >= end_of(lineage), "a log grows in its last segment"
     return (*lineage[:-1], Stretch(last.segment, last.epoch, last.salt, offset_at(position)))

@@ -9,7 +9,7 @@ from jumpmq.replication.lineage import Lineage, offset_at, segment_at
 from jumpmq.replication.replica import Replica as Roles
 
 MOST_KEPT = 1 << 30
-"""Maximum octets of consumed segments kept for members which are behind or away."""
+"""Maximum octets of consumed segments kept for members that lag or are down."""
 
 
 def needed_by_members(leader: Leader, copy: Copy) -> int:
@@ -20,16 +20,19 @@ def needed_by_members(leader: Leader, copy: Copy) -> int:
 
 
 def needed_by_follower(roles: Roles) -> int:
-    """Return the first segment kept by a follower, which may lead later while members are away."""
+    """Return the first segment that a follower keeps, for members that are down: the follower may have to lead
+    later.
+    """
     known, copy = roles.known, roles.copy
-    if known is None or known.epoch < copy.promised:  # who is away is not known yet
+    # without the epoch's configuration, members that are down are unknown
+    if known is None or known.epoch < copy.promised:
         return affordable(copy, 0)
     away = {*known.members} - {node_of(one) for one in known.set}
     return affordable(copy, 0) if away else copy.removable
 
 
 def affordable(copy: Copy, first: int) -> int:
-    """Return the first segment kept of a log, given the first segment needed by members."""
+    """Return the first segment of a log to keep, given the first segment that members need."""
     octets = 0
     for stretch in reversed(copy.lineage):
         octets += stretch.end

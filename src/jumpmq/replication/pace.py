@@ -1,15 +1,15 @@
-"""When: everything in the protocol that depends on time (R8, R9). Leases, claims, removals, joins, repetitions.
+"""Everything in the protocol that depends on time (R8, R9): leases, claims, removals, joins, repetitions.
 
-Times are seconds of a clock that counts suspended time (``CLOCK_BOOTTIME``), one clock a machine; clocks of machines
-are never compared. What is confirmed does not depend on any of this; which replica delivers, does:
+Times are seconds of a clock that counts suspended time (``CLOCK_BOOTTIME``), one clock per machine. Clocks of different
+machines are never compared. Completion of commits does not depend on time. Which replica delivers does:
 
 - The leader delivers while each replica that may take over has answered a beat that was *sent* less than `lease` ago.
-- A replica claims when `failover` has passed since the last beat *came*, and as the new leader delivers when `failover`
-  has passed since it last *answered* one. The second is not the first: a claim may land long after it was made, when
-  beats came again, or in another life of the process.
+- A replica claims when `failover` has passed since it *received* the last beat. As the new leader, it delivers when
+  `failover` has passed since it last *answered* a beat. The two times differ: a claim may land long after it was sent,
+  when beats come again, or in another life of the process.
 
-A beat is received after it is sent. So the old leader has stopped when the new one begins, as long as no clock runs at
-more than `failover / lease` times the rate of another.
+A beat is received after it is sent. The old leader has therefore stopped delivering before the new one starts, as long
+as no clock runs faster than another by more than the factor `failover / lease`.
 """
 
 import math
@@ -31,24 +31,24 @@ class Times:
     """Bounds, in seconds.
 
     Attributes:
-        beat: between two beats of a leader.
-        lease: for which an answered beat lets the leader deliver; two thirds of `failover`.
-        failover: without a beat, until a replica claims.
-        rank: more of that for each place in the set behind the first.
-        reset: until a replica whose connection was closed is removed from the set.
-        silent: until one that answers no beats is removed.
-        unstored: until one that answers, and does not store, is removed; or one that is to send its log, and does not,
-            is left.
-        steady: for which a replica keeps up before it joins the set.
-        most_steady: the same at most, for one that is removed again and again.
-        forgotten: of further keeping up, after which earlier removals count no more.
-        gather: for which a candidate waits for longer logs.
-        gather_all: the same where the last leader takes over again, as after a restart of the whole cluster.
-        retry: until a swap without an answer is sent again.
-        hung: for which a sync may take.
-        note: between two notes of the complete mark.
-        note_retry: until a promise that could not be written is written again.
-        files_silence: without a frame, until a member that joins asks for the leader's files again.
+        beat: interval between two beats of a leader.
+        lease: time for which an answered beat lets the leader deliver; two thirds of `failover`.
+        failover: time without a beat after which a replica claims.
+        rank: additional time for each place in the set behind the first.
+        reset: time after which a replica with a closed connection is removed from the set.
+        silent: time after which a replica without answers to beats is removed.
+        unstored: time after which a replica that answers but does not store is removed, or a source that sends no
+            octets is given up.
+        steady: time for which a replica has to keep up before it joins the set.
+        most_steady: maximum of `steady`, which doubles with each removal.
+        forgotten: further time of keeping up, after which earlier removals no longer count.
+        gather: time for which a candidate waits for longer logs.
+        gather_all: the same time if the last leader takes over again, as after a restart of the whole cluster.
+        retry: time after which a swap without an answer is sent again.
+        hung: time that a sync may take.
+        note: interval between two notes of the complete mark.
+        note_retry: time after which a promise that could not be written is written again.
+        files_silence: time without a frame after which a joining member asks for the leader's files again.
     """
 
     beat: float = 0.25
@@ -74,11 +74,11 @@ class Arrears:
     """Lag of a replica in time, as seen by its leader.
 
     Attributes:
-        closed: when its connection ended; None while there is one.
-        answered: when the last of its answers came.
-        target: position that it is to store next, and when that was the end of the log.
-        steady: since when it has been behind by less than a second.
-        hold: required time of keeping up before joining.
+        closed: time at which its connection ended; None while connected.
+        answered: time of its last answer.
+        target: the next position that it has to store, and the time at which that was the end of the log.
+        steady: time since which it has lagged by less than a second.
+        hold: time for which it has to keep up before joining.
     """
 
     def __init__(self, now: float, hold: float) -> None:
@@ -103,18 +103,19 @@ class Arrears:
 
 
 class Pace:
-    """Clock of a replica's process: :meth:`tick` returns due actions.
+    """Timing of a replica: :meth:`tick` returns due actions.
 
     Attributes:
-        replica: owner of the clock.
-        times: bounds.
-        heard: when a beat was last accepted; the start of the process before any.
-        yielded: when a beat was last answered; the start of the process before any, since a former life may have.
-        delivers_from: before which a new leader does not deliver.
-        answers: per replica, when the newest beat that it has answered was sent.
-        arrears: per replica, how far it is behind.
-        since: when the current part, claim or swap began, for what repeats or ends after a time.
-        syncing: since when a sync runs; None without one.
+        replica: the replica.
+        times: the bounds.
+        heard: time of the last accepted beat; initially the start of the process.
+        yielded: time of the last answered beat; initially the start of the process, as an earlier life may have
+            answered.
+        delivers_from: time before which a new leader does not deliver.
+        answers: per replica, the sending time of the newest beat that it has answered.
+        arrears: lag of each replica.
+        since: start times of the current role, claim or swap, for timeouts and repetitions.
+        syncing: start time of the current sync; None without one.
     """
 
     def __init__(self, replica: Replica, now: float, times: Times) -> None:
@@ -138,7 +139,7 @@ class Pace:
         arrears.closed, arrears.answered = None, now
 
     def on_disconnected(self, peer: Name, now: float) -> None:
-        """A connection was closed."""
+        """Note a closed connection."""
         self._arrears(peer, now).closed = now
 
     def on_beat(self, peer: Name, beat: Beat, now: float) -> list[Action]:
@@ -165,24 +166,24 @@ class Pace:
         """
         if before is not None and before.epoch == value.epoch:
             return
-        self.heard = now  # who leads now has the whole time to be heard
+        self.heard = now  # the leader gets the whole time for its first beat
         if value.leader != self.replica.copy.me:
             return
         former = before.leader if before is not None and before.epoch == value.epoch - 1 else ""
-        # The former leader stopped before it handed over, or resigned; and where this replica was the former leader
-        # itself, nobody else delivers. Otherwise its lease may last until an answer to its beats is too old.
+        # The former leader stopped before it handed over or resigned. If this replica was the former leader, no other
+        # replica # delivers. Otherwise the former leader's lease may last until its last answered beat is too old.
         quiet = former == value.leader or former in value.set or self.replica.resigned == value.epoch - 1
         self.delivers_from = now if quiet else self.yielded + self.times.failover
         self._last_leader = former
 
     def on_sync(self, now: float | None) -> None:
-        """A sync began at this time, or ended (None)."""
+        """Note the start time of a sync, or its end (None)."""
         self.syncing = now
 
     # --- what is asked ---
 
     def hangs(self, now: float) -> bool:
-        """True if a sync runs for so long that the disk is taken for dead."""
+        """True if a sync runs for so long that the disk counts as failed."""
         return self.syncing is not None and now - self.syncing >= self.times.hung
 
     def may_deliver(self, now: float) -> bool:
@@ -190,7 +191,7 @@ class Pace:
         return now < self.delivers_until(now)
 
     def delivers_until(self, now: float) -> float:
-        """Return the time up to which the replica may hand messages to consumers, as far as is known; 0 for not now."""
+        """Return the time until which the replica may hand messages to consumers, as known now; 0 if it may not now."""
         leader = self.replica.leader
         if leader is None or not leader.serving or leader.handing or now < self.delivers_from:
             return 0.0
@@ -198,7 +199,7 @@ class Pace:
         return min(answers, default=math.inf) + self.times.lease
 
     def tick(self, now: float) -> list[Action]:
-        """Return actions due at a time; to be called at least once a `beat`."""
+        """Return the actions due at a time. Call this at least once per `beat`."""
         replica = self.replica
         if replica.stopped:
             return []
@@ -211,7 +212,8 @@ class Pace:
         if replica.leader is not None:
             return actions + self._lead(replica.leader, now)
         if replica.candidate is not None:
-            actions += self._beat(replica.candidate.epoch, now)  # or others claim while longer logs are fetched
+            # otherwise other replicas claim while longer logs are fetched
+            actions += self._beat(replica.candidate.epoch, now)
             if self._lasts(replica.candidate.progress, now) >= self._patience(replica.candidate):
                 self.since = (None, now)
                 actions += replica.gathered()
@@ -219,7 +221,7 @@ class Pace:
         return actions + self._follow(now)
 
     def _patience(self, candidate: Candidate) -> float:
-        """Seconds without progress until a candidate goes on without longer logs."""
+        """Return the seconds without progress after which a candidate continues without longer logs."""
         if candidate.phase == FETCHING:
             return self.times.unstored
         again = self._last_leader == self.replica.copy.me
@@ -236,7 +238,7 @@ class Pace:
                 return []
             self.since = (replica.claim, now)
             return replica.retry()
-        own = known.leader == replica.copy.me  # this process is another life: an epoch of its own
+        own = known.leader == replica.copy.me  # this process is a new life, and needs an epoch of its own
         others = [one for one in known.electable if one != known.leader]
         rank = others.index(replica.copy.me) if replica.copy.me in others else 0
         due = self.heard + self.times.failover + rank * self.times.rank
@@ -247,7 +249,7 @@ class Pace:
     # --- leading ---
 
     def _lead(self, leader: Leader, now: float) -> list[Action]:
-        if leader.epoch != self._epoch:  # the beats of an earlier epoch answer nothing in this one
+        if leader.epoch != self._epoch:  # answers to beats of an earlier epoch do not count in this one
             self._epoch, self.answers = leader.epoch, {}
             self.arrears = {peer: self._started(peer, now) for peer in {*self.arrears, *leader.electors()}}
         actions = self._beat(leader.epoch, now)
@@ -280,13 +282,14 @@ class Pace:
         actions = self.replica.remove(overdue) if overdue else []
         for peer in sorted(leader.following - waited):
             arrears = self._arrears(peer, now)
-            hold = 0.0 if leader.known.short else arrears.hold  # nothing is complete without it
+            # while the set is below min, nothing completes without the replica
+            hold = 0.0 if leader.known.short else arrears.hold
             if now - arrears.steady >= hold and node_of(peer) in leader.known.members:
                 actions += self.replica.join(peer)
         return actions
 
     def _started(self, peer: Name, now: float) -> Arrears:
-        """The arrears of a replica at the begin of an epoch."""
+        """Return the arrears of a replica at the start of an epoch."""
         arrears = Arrears(now, self.times.steady)
         if peer in self.replica.peers:
             arrears.closed = None
@@ -298,7 +301,7 @@ class Pace:
         return self.arrears[peer]
 
     def _lasts(self, subject: object, now: float) -> float:
-        """Seconds since something is the current subject."""
+        """Return the seconds since something became the current subject."""
         if self.since[0] != subject:
             self.since = (subject, now)
         return now - self.since[1]

@@ -1,9 +1,9 @@
-"""Configuration of a home that etcd has lost, made again from what the home's copies know.
+"""A home's configuration, derived from the home's copies after etcd has lost it.
 
-Each copy notes the configuration that it knows. The newest of these names the replicas that have all that is complete;
-the one with the longest log leads. Any member may know a newer configuration than all others, by which a copy that was
-in the set before lacks what is complete: so nothing is decided before all members of the newest one have been heard, or
-an operator has said which nodes are lost for good.
+Each copy records the newest configuration that it knows. The newest of all names the replicas that have all complete
+commits; among these, the replica with the longest log leads. A member that has not been heard may know a newer
+configuration, by which a replica of the former set lacks complete commits. The result therefore requires the records of
+all members of the newest configuration, except nodes that an operator has declared lost for good.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jumpmq.replication.configuration import Configuration, Replica, node_of
 
 EPOCHS = 1000
-"""Number of epochs left out behind the highest promised one: claims precede promises."""
+"""Number of epochs skipped after the highest promised one: a claim may be ahead of all promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Offer:
     Attributes:
         replica: its identity.
         promised: highest promised epoch.
-        end: epoch of its last segment, and the position behind its log.
+        end: epoch of its last segment, and the end position of its log.
         known: last known configuration.
     """
 
@@ -37,14 +37,14 @@ class NotRebuilt(Exception):
 
 
 def rebuilt(offers: Sequence[Offer], lost: Collection[str] = ()) -> Configuration:
-    """Return the configuration that a home goes on with.
+    """Return the configuration with which a home continues.
 
     Args:
-        offers: of all replicas that were heard, at least one.
-        lost: nodes whose disks are lost, by an operator's word.
+        offers: the offers of all replicas that were heard, at least one.
+        lost: nodes that an operator has declared lost.
 
     Raises:
-        NotRebuilt: members are missing, or all that is left lacks what is complete.
+        NotRebuilt: members are missing, or all remaining replicas lack complete commits.
     """
     newest = max((offer.known for offer in offers), key=lambda known: (known.epoch, known.v))
     missing = {*newest.members} - {node_of(offer.replica) for offer in offers} - {*lost}

@@ -1,8 +1,8 @@
 """A replica of a home: a copy and its current role.
 
-Events go in by the methods, and each returns actions, in the order in which they are to be done. The caller owns all
-I/O and all time: it performs actions, calls back with their answers, and says by :class:`~jumpmq.replication.pace.Pace`
-when something has taken too long. Attributes of all parts are values, which are replaced and never changed in place.
+Methods take events, and return actions in the order of their execution. The caller owns all I/O and all time: it
+performs actions, passes their results to methods, and reports timeouts through :class:`~jumpmq.replication.pace.Pace`.
+Attributes of all parts are values that are replaced, never changed in place.
 """
 
 from collections.abc import Iterable
@@ -38,15 +38,15 @@ class Replica:
     """Roles of a home's copy.
 
     Attributes:
-        copy: what the disk has.
-        follower: the part that promises and stores; idle while the replica leads.
-        candidate: the part between a won epoch and its first segment, or None.
-        leader: the part that leads, or None.
+        copy: the contents of the disk.
+        follower: the role that promises and stores; idle while the replica leads.
+        candidate: the role from a won epoch to its first segment, or None.
+        leader: the role that leads, or None.
         known: newest configuration; None before the first read.
-        peers: replicas with a connection.
-        claim: configuration that a claim without an answer would make, or None.
-        resigned: epoch whose leader said that another may claim at once; 0 without one.
-        stopped: reason for which the process ends; nothing is done any more (R9).
+        peers: connected replicas.
+        claim: configuration proposed by a claim without an answer, or None.
+        resigned: epoch whose leader allowed an immediate claim; 0 without one.
+        stopped: reason for the end of the process; no action follows any more (R9).
     """
 
     def __init__(self, copy: Copy) -> None:
@@ -73,7 +73,7 @@ class Replica:
     # --- etcd ---
 
     def on_value(self, value: Configuration) -> list[Action]:
-        """A configuration is known: by an answer to a swap, whether it landed or not, or by the watch."""
+        """Note a configuration from the watch, or from the answer to a swap, successful or not."""
         if self.stopped or (self.known is not None and value.v < self.known.v):
             return []
         if self.known is not None and value.v == self.known.v:
@@ -98,9 +98,7 @@ class Replica:
         return part is not None and (value.leader, value.epoch) != (self.copy.me, part.epoch)
 
     def on_read(self, value: Configuration, read: Read) -> list[Action]:
-        """Process the answer of a linearizable read; the version and epoch known when the read began
-        are in ``read``.
-        """
+        """Process the result of a linearizable read; ``read`` has the version and epoch known at its start."""
         if self.stopped:
             return []
         if value.v < read.v or value.epoch < read.epoch:
@@ -111,10 +109,10 @@ class Replica:
         return self.on_value(value)
 
     def take_over(self) -> list[Action]:
-        """Claim leadership, or claim it once more: the caller decides when (R8).
+        """Claim leadership, or repeat the claim; the caller decides when (R8).
 
-        The claim of one that may lack what is complete is not made (R4). A leader's process that was started again
-        claims, too: each life is an epoch.
+        A replica that may lack complete commits does not claim (R4). A restarted process of the leader claims, too:
+        each life is a new epoch.
         """
         busy = self.leader is not None or self.candidate is not None or self.copy.closing
         if self.stopped or busy or self.known is None:
@@ -131,15 +129,16 @@ class Replica:
         return self.candidate.begin(self.follower)
 
     def resume(self, epoch: int, *, serving: bool) -> list[Action]:
-        """Go on leading an epoch whose worker lives, after the process of this replica was started again (R3).
+        """Continue an epoch whose worker is alive, after the process of this replica was restarted (R3).
 
         Args:
-            epoch: that the worker writes in.
-            serving: whether it was told to serve.
+            epoch: epoch in which the worker writes.
+            serving: True if the worker was told to serve.
         """
         if self.stopped or self.known is None or (self.known.leader, self.known.epoch) != (self.copy.me, epoch):
             return []
-        # A swap of the earlier process may land yet (R3): until that is known no set is certain. Nothing completes.
+        # A swap of the earlier process may still land (R3). Until that is known, no set is certain, and nothing
+        # completes.
         self.leader = Leader(self.copy, self.known, start_of(self.copy, epoch), settled=False)
         self.leader.serving = serving
         return self.leader.begin()
@@ -158,13 +157,15 @@ class Replica:
         return self._replaced(peer) + self.leader.lead(peer)
 
     def _replaced(self, peer: Name) -> list[Action]:
-        """Process a node with a disk unknown to the set: the former disk is gone, with everything stored on it."""
+        """Process the connection of a node whose disk is unknown to the set: the former disk is gone, with all its
+        octets.
+        """
         assert self.leader is not None
         node, known = node_of(peer), self.leader.known
         return self.leader.remove((), [one for one in known.electable if node_of(one) == node and one != peer])
 
     def on_disconnected(self, peer: Name) -> list[Action]:
-        """A connection ended, as far as this side knows."""
+        """Note the end of a connection, as seen from this side."""
         if self.stopped:
             return []
         self.peers -= {peer}
@@ -176,7 +177,7 @@ class Replica:
         return actions
 
     def on_frame(self, peer: Name, frame: Frame) -> list[Action]:
-        """A frame came. Beats and the frames of joining are not for this class."""
+        """Process a frame, except beats and the frames of joining."""
         if self.stopped or peer not in self.peers:
             return []
         if isinstance(frame, Refused):
@@ -244,7 +245,7 @@ class Replica:
     # --- the disk ---
 
     def on_noted(self, epoch: int, mark: int) -> list[Action]:
-        """Promise and mark are synced in ``replica``."""
+        """Note that promise and mark are synced in ``replica``."""
         if self.stopped:
             return []
         actions = self.follower.on_noted(epoch, mark)
@@ -257,7 +258,7 @@ class Replica:
         return [Note(self.copy.promised, self.copy.complete)]
 
     def on_synced(self, position: int) -> list[Action]:
-        """The log is synced up to a position."""
+        """Note that the log is synced up to a position."""
         if self.stopped:
             return []
         if self.leader is not None:
@@ -266,11 +267,11 @@ class Replica:
         return actions + self.candidate.on_synced() if self.candidate is not None else actions
 
     def on_cut(self, position: int) -> list[Action]:
-        """Process the synced truncation of the log."""
+        """Note that the log is truncated and synced."""
         return [] if self.stopped else self.follower.on_cut(position)
 
     def on_begun(self, stretch: Stretch) -> list[Action]:
-        """A segment of the own epoch is begun and synced: the epoch's first one, or the next of the worker."""
+        """Note a synced segment of the own epoch: its first one, or the worker's next one."""
         if self.stopped:
             return []
         if self.leader is not None:
@@ -289,13 +290,15 @@ class Replica:
         return actions
 
     def on_written(self, position: int) -> list[Action]:
-        """The worker of this leader wrote up to a position."""
+        """Note that the worker of this leader has written up to a position."""
         if self.stopped or self.leader is None:
             return []
         return self.leader.on_written(position)
 
     def on_removed(self, segment: int) -> list[Action]:
-        """Segments before one are gone: the own index knew them to be consumed, and to be complete (R10, R11)."""
+        """Note the removal of the segments before the given one, which the own index knew to be consumed and complete
+        (R10, R11).
+        """
         self.copy.kept = before(segment)
         self.copy.lineage = from_segment(self.copy.lineage, segment)
         return []
@@ -307,11 +310,11 @@ class Replica:
         return self.leader.remove(leaving) if self.leader is not None and not self.stopped else []
 
     def join(self, peer: Name) -> list[Action]:
-        """Bring a replica that keeps up into the set."""
+        """Add a replica that keeps up to the set."""
         return self.leader.join(peer) if self.leader is not None and not self.stopped else []
 
     def gathered(self) -> list[Action]:
-        """Go on without missing answers: the replicas asked for a longer log had their time."""
+        """Continue without missing answers: the time for them is over."""
         return self.candidate.gathered() if self.candidate is not None and not self.stopped else []
 
     def hand_over(self, target: Name) -> list[Action]:
@@ -319,10 +322,10 @@ class Replica:
         return self.leader.hand_over(target) if self.leader is not None and not self.stopped else []
 
     def end(self, reason: str) -> list[Action]:
-        """End the epoch of the local leader or candidate: the worker ended, or a peer leads.
+        """End the epoch of the local leader or candidate: the worker has ended, or another replica leads.
 
-        A worker of an epoch that was begun, or is about to be, may have written what is not known here. Nothing is
-        answered before it is gone and the log was looked at (:meth:`on_closed`).
+        The worker of an epoch may have written octets unknown to this process. No answers are given until the worker
+        has ended, and its log was read (:meth:`on_closed`).
         """
         begun = self.leader is not None or (self.candidate is not None and self.candidate.phase == BEGINNING)
         self.leader = self.candidate = None
@@ -332,7 +335,7 @@ class Replica:
         return [Close(reason)]
 
     def on_closed(self, lineage: Lineage) -> list[Action]:
-        """Process the end of the worker and the final lineage of its log."""
+        """Process the end of the worker, with the final lineage of its log."""
         if self.stopped:
             return []
         self.copy.lineage, self.copy.closing = lineage, False
@@ -340,7 +343,7 @@ class Replica:
         return actions + self.candidate.proceed() if self.candidate is not None else actions
 
     def resign(self) -> list[Action]:
-        """Give up leadership, to let a peer claim it without waiting."""
+        """Give up leadership; another replica may claim it without waiting."""
         if self.leader is None or self.stopped:
             return []
         return [*self.leader.resign(), *self.end("this node resigned")]
@@ -356,7 +359,7 @@ class Replica:
         return []
 
     def stop(self, reason: str) -> list[Action]:
-        """End at once: a disk that failed, or an etcd that was set back (R9)."""
+        """End the process at once: its disk has failed, or etcd was set back (R9)."""
         self.stopped = self.stopped or reason
         self.leader = self.candidate = None
         return [Close(reason), Stop(reason)]

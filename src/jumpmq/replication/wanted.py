@@ -18,12 +18,12 @@ class Wanted:
     """Wish of an operator for the copies of a home.
 
     Attributes:
-        copies: number of copies, the leader's log included.
+        copies: number of copies, including the leader's log.
         min: number of copies that have to store a commit.
-        members: nodes that have them, the home's seat first; one more than ``copies`` while another node stands in for
-            the seat.
-        leader: node that is to lead, as soon as it has all; empty for the home's seat, as soon as it may. The seat
-            itself is named until it leads.
+        members: nodes with a copy, the home's seat first; one node more than ``copies`` while another node substitutes
+            for the seat.
+        leader: node that should lead once it has the whole log. Empty for the home's seat, once that is possible. The
+            seat is named explicitly until it leads.
     """
 
     copies: int
@@ -40,13 +40,13 @@ class Wanted:
         least: int | None = None,
         racks: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
-        """Return a wish for so many copies of a home: at the seat, and at the following nodes in the order of joining,
-        nodes in racks with fewer copies first.
+        """Return a wish for a number of copies of a home: at the seat, and at further nodes in the order of joining.
+        Nodes in racks with fewer copies come first.
 
         Args:
-            nodes: all of the cluster, in the order of joining.
+            nodes: all nodes of the cluster, in the order of joining.
             least: number of copies that have to store a commit; None for half of the copies, rounded up.
-            racks: of nodes, as far as known.
+            racks: racks of nodes, as far as known.
 
         Raises:
             ConfigurationError: too few nodes, or contradictory numbers.
@@ -67,7 +67,7 @@ class Wanted:
         """Return the wish for a further copy, at a node.
 
         Raises:
-            ConfigurationError: the node has a copy already, or there are as many as there can be.
+            ConfigurationError: the node has a copy already, or the home has the maximum number of copies.
         """
         if node in self.members:
             raise ConfigurationError(f"node '{node}' has a copy already")
@@ -80,7 +80,7 @@ class Wanted:
         """Return the wish without the copy of a node.
 
         Raises:
-            ConfigurationError: the home belongs to the node, or the node has no copy.
+            ConfigurationError: the node is the home's seat, or has no copy.
         """
         if node not in self.members:
             raise ConfigurationError(f"node '{node}' has no copy")
@@ -101,7 +101,7 @@ class Wanted:
         """Parse etcd's value.
 
         Raises:
-            ConfigurationError: the value is not one that :meth:`to_json` writes.
+            ConfigurationError: the value was not written by :meth:`to_json`.
         """
         try:
             value = json.loads(octets)
@@ -115,10 +115,10 @@ class Wanted:
     def replaced(
         self, known: Configuration, nodes: Sequence[str], gone: Collection[str], racks: Mapping[str, str]
     ) -> Self | None:
-        """Return the wish with another node in place of a lost node; None if nothing is to be changed now.
+        """Return the wish with another node in place of a lost node; None if nothing has to be changed now.
 
-        The seat keeps its place: another node stands in for the seat until the seat is in the set again. The next
-        change waits for the former one.
+        The seat keeps its place: another node substitutes for the seat until the seat is in the set again. Only one
+        change is made at a time.
 
         Args:
             known: configuration of the home.
