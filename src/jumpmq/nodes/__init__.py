@@ -1,39 +1,41 @@
 """Several processes as one broker: workers of a node, and nodes of a cluster.
 
-Nothing below imports this package. The broker knows :class:`~jumpmq.broker.peers.Peers`, which
-:class:`~jumpmq.nodes.other_homes.OtherHomes` implements with the parts here; the management API knows
+The layers below do not import this package. Each knows a protocol with an implementation here: the broker
+:class:`~jumpmq.broker.peers.Peers` (:class:`~jumpmq.nodes.other_homes.OtherHomes`), the management API
 :class:`~jumpmq.http.plumbing.forwarding.Forwarder`, the topology :class:`~jumpmq.topology.log.CommonLog`.
 
-A *home* is a number, a data directory and a process; a node has one home a worker. The id of a queue is
-``home << 40 | counter``, so that homes number their queues without asking each other.
+A *home* is a number, a data directory and a process; a node has one home per worker. The id of a queue is ``home << 40
+| counter``, so that each home assigns ids on its own.
 
 =============  =====================================================================================================
-entering       a process becomes one of several (:func:`~jumpmq.nodes.entering.enter`)
+entering       entry of a process into a group of several (:func:`~jumpmq.nodes.entering.enter`)
 entry          the steps of a start among remote homes: log, restoring, links, joining; and the stop
-transport/     links: one connection between each two homes, on which records go both ways in order; calls for HTTP;
-               client sockets passed from process to process
+transport/     links: one connection per pair of homes, with records in both directions, in order; calls for HTTP;
+               passing of client sockets between processes
 log/           the log of definitions that all homes replay (``shared_log``), with its sequencers: the first worker, and
-               etcd; snapshots of it, and their compaction
-joining/       the way of a node into its cluster, before it has definitions
-membership/    a node in its cluster: lease, live homes, entries in etcd, answers that wait, dead homes
-messages/      messages of a turn (``enqueue``), and those kept until the other home has them (``outbox``, ``taking``)
-channels/      a client's channel at the home of its queue, consumers and members of groups there, usage of limits
-moves/         queues and streams that move to another home, homes that are left, rings that change
-management/    requests forwarded to a home or asked of all; figures of all homes together
-copies/        copies of homes: who serves a home, what operators want, guests of lost nodes
-replicas/      a replica of a home's log: its disk, its sessions with others, its configuration in etcd
-rebuilding     homes with copies that etcd has lost: made again from the copies of all members
+               etcd; its snapshots and compaction
+joining/       the entry of a node into its cluster, before it has definitions
+membership/    a node in its cluster: lease, live homes, entries in etcd, waiting answers, dead homes
+messages/      messages of a turn (``enqueue``), and messages kept until the remote home has them (``outbox``,
+``taking``)
+channels/      channels of a client at the homes of its queues, consumers and members of groups there, usage of limits
+moves/         moves of queues and streams to other homes, removal of homes, changes of rings
+management/    requests forwarded to one home or sent to all; merged statistics of all homes
+copies/        copies of homes: leadership, wishes of operators, guests of lost nodes
+replicas/      a replica of a home's log: its disk, its sessions with other replicas, its configuration in etcd
+rebuilding     homes with copies, restored from the copies of all members after etcd has lost them
 processes/     the supervisor of workers, and a worker
 =============  =====================================================================================================
 
-Rules that hold across homes:
+Rules across homes:
 
-- Definitions are the same everywhere: each home replays the whole log, numbers of queues, hash rings and shards
-  included (``tests/topology/test_replaying.py``). Contents, consumers and messages are at the queue's home alone.
-- Permissions and existence are judged by the home that has the client's connection, by definitions. Contents (is the
-  queue empty, in use, exclusive) are judged at the queue's home, which then proposes a change by the queue's id.
-- A publish is complete when it is on the disks of all homes that it went to: a link is one more source of its receipt.
-- An exclusive queue belongs to a connection's identity, boot id and counter, which no other run of a process has.
-- A limit on connections, channels or queues of a user counts all homes; memory and disk are each home's own share.
-- Listeners of changes run in every process: what is counted or logged once asks whose the change is.
+- Definitions are the same everywhere: each home replays the whole log, including ids of queues, hash rings and shards
+  (``tests/topology/test_replaying.py``). Contents, consumers and messages exist at the queue's home alone.
+- The client's home checks permissions and existence, by definitions. The queue's home checks contents (is the queue
+  empty, in use, exclusive), and then proposes a change by the queue's id.
+- A publish is complete when it is on the disks of all homes of its queues: each link is a source of its receipt.
+- An exclusive queue belongs to a connection's identity: boot id and counter, unique among all runs of all processes.
+- A limit on connections, channels or queues of a user counts all homes; memory and disk are limited per home.
+- Listeners of changes run in every process. A listener that counts or logs a change only once checks which home
+  proposed the change.
 """

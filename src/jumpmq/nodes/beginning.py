@@ -17,7 +17,7 @@ class Beginning:
 
     Attributes:
         definitions: records to be restored.
-        identity: of the broker that the home is part of; None where nothing is durable.
+        identity: identity of the broker that the home belongs to; None if nothing is durable.
         followed: the first worker's log; None at the first worker, and in a cluster.
     """
 
@@ -29,21 +29,20 @@ class Beginning:
 async def begin_worker(
     config: Config, opened: Opened, links: Links, identity: str | None, default: str | None
 ) -> Beginning:
-    """Determine the initial state of a worker. Workers behind the first wait for the first worker's answer over
-    ``links``, which start listening then.
+    """Determine the initial state of a worker. Workers behind the first start listening for ``links``, and wait for the
+    first worker's answer.
 
     Args:
-        identity: of the broker that the data directory belongs to; None where it has none.
-        default: identity of a broker that has none yet.
+        identity: identity of the broker that the data directory belongs to; None for a new directory.
+        default: identity for a new broker.
 
     Raises:
-        BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
-            cannot be made.
-        HomeLeft: this home was left.
+        BrokerError: this home belongs to another broker, there were more homes, or the sockets of links cannot be made.
+        HomeLeft: this home was removed.
     """
     found = opened.definitions
     kept = next((value for kind, key, value in found if (kind, key) == HOMES), config.homes)
-    if kept > config.homes and config.home == FIRST:  # peers may not know of a removal yet
+    if kept > config.homes and config.home == FIRST:  # other homes may not know of a removal yet
         raise BrokerError(
             f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {config.homes}"
         )
@@ -66,7 +65,7 @@ async def begin_worker(
 
 
 async def listen(links: Links) -> None:
-    """Start accepting and making links, in both directions.
+    """Start listening for links, and connecting them.
 
     Raises:
         BrokerError: the sockets cannot be made.

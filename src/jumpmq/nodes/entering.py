@@ -32,7 +32,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
         timing: intervals and bounds of the process.
 
     Raises:
-        BrokerError: the process cannot be one of them.
+        BrokerError: the process cannot join.
     """
     config, found = opened.config, opened.definitions
     member: ClusterMember | None = None

@@ -29,7 +29,7 @@ class ClusterMember(Protocol):
     Attributes:
         me: identity of the node.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
-        is_ready: True if the remote home has its queues, so that new queues may be placed there.
+        is_ready: tells whether a remote home has restored its queues, so that new queues may be placed there.
     """
 
     me: Membership
@@ -38,7 +38,7 @@ class ClusterMember(Protocol):
     standstill: Standstill
 
     def after_stop(self, then: Callable[[], None]) -> None:
-        """Call a function once the peers' view of this node is known, after a stop of the process."""
+        """Call a function once the peers' view of this node is known, after a suspension of the process."""
 
     async def start(
         self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
@@ -49,10 +49,10 @@ class ClusterMember(Protocol):
         """Return True if a home's process has ended, as far as known."""
 
     async def resign(self) -> None:
-        """Be no member any more."""
+        """Leave the cluster for good."""
 
     async def stop(self) -> None:
-        """Be seen no more."""
+        """Withdraw the announcement of this node."""
 
 
 class HomeLifecycle:

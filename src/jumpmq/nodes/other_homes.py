@@ -25,10 +25,10 @@ class OtherHomes:
 
     Args:
         config: settings, with the home and node of the member.
-        parts: act on records of other homes; the links of a worker behind the first one listen already.
-        begins: definitions and identity that this home begins with.
+        parts: handlers of records from other homes; the links of a worker behind the first one listen already.
+        begins: definitions and identity at the start of this home.
         same_machine: other homes with records for this node.
-        member: this node in its cluster; None where the first home orders the log.
+        member: membership of this node in its cluster; None if the first home orders the log.
 
     Attributes:
         links: links to remote homes.
@@ -59,11 +59,11 @@ class OtherHomes:
         self.channels = _Channels(parts.channels, parts.served)
         self.moves = self.relocating = parts.relocating
         self.hand_over: HandsOver = KEEPS_ALL if parts.hand_over is None else parts.hand_over
-        self._parts = parts  # act on records of other homes
+        self._parts = parts  # handlers of records from other homes
         self._home = config.home  # number of the local home
         self._store = opened.store  # store of the local home
         self._turns = opened.turns  # those of the broker
-        self._member = member  # the membership of this node
+        self._member = member  # membership of this node, in a cluster
         if member is not None:
             parts.enqueue.is_dead = member.is_dead
             member.is_ready = parts.enqueue.is_ready
@@ -71,7 +71,7 @@ class OtherHomes:
 
     @property
     def membership(self) -> Membership:
-        """Identity of the process as a member of a cluster; only there."""
+        """Membership of the process in its cluster. Only for a node of a cluster."""
         assert self._member is not None
         return self._member.me
 
@@ -85,9 +85,9 @@ class OtherHomes:
         """Hold publishes and requests for a lost home with copies until another node serves the home.
 
         Args:
-            has_copies: true of a home with copies: streams move there through its log.
-            comes_back: true of a home that is served again soon when it is lost.
-            count: number of copies of a home: queues that ask for several are placed by that.
+            has_copies: tells whether a home has copies: streams move there through its log.
+            comes_back: tells whether another node will soon serve a lost home.
+            count: returns the number of copies of a home: decides the place of queues that ask for several copies.
         """
         if isinstance(topology.log, ClusterLog):
             topology.log.copies_of = count
@@ -95,10 +95,10 @@ class OtherHomes:
         self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
 
     def returning(self, topology: Topology, ask: Ask) -> asyncio.Task[None] | None:
-        """Begin, or go on, to have shards return to this node; None where none are to.
+        """Start, or continue, the return of shards to this node; None if no shard has to return.
 
         Args:
-            ask: asks their homes.
+            ask: sends requests to the shards' homes.
         """
         kept = next((value for kind, key, value in self.local.definitions if (kind, key) == RETURNING), None)
         if kept is None or self._store is None:

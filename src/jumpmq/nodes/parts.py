@@ -1,6 +1,6 @@
 """Parts of a process acting on records of remote homes, made and wired before its links listen.
 
-Records come as soon as a link is up, at a start before the definitions are there: each kind needs its handler by then.
+Records arrive as soon as a link is up, at a start even before the definitions. Each kind needs its handler by then.
 """
 
 from jumpmq.broker.config import Config
@@ -22,28 +22,28 @@ from jumpmq.nodes.transport.links import Links, Ways
 
 
 class Parts:
-    """The parts.
+    """The parts of a process that handle records of remote homes.
 
     Args:
         config: settings, with the home of a member of a cluster.
         ways: the sockets under the links.
-        hands_over: True where other processes of this machine may take clients.
+        hands_over: True if other processes of this machine may take over clients.
 
     Attributes:
         ways: the sockets under the links.
         links: links to remote homes.
-        enqueue: sends messages to queues of other homes.
-        outbox: keeps messages of batches until other homes have them.
-        taking: takes messages from the outboxes of other homes.
-        queue_moves: moves queues from home to home.
+        enqueue: sends messages to queues of remote homes.
+        outbox: keeps messages of batches until remote homes have them.
+        taking: receives messages from the outboxes of remote homes.
+        queue_moves: moves queues between homes.
         relocating: moves queues of this home to other homes; all queues when the home is removed.
-        ring_changes: holds messages of keys that move until the ones before them are delivered; served once queues are
-            there.
-        usage: counts connections, channels and queues of limited users; served once clients may come.
-        channels: clients' channels at other homes.
-        served: channels here of clients of other homes.
-        sessions: of replicas of homes; served once definitions are there, and no home has copies yet.
-        hand_over: gives clients to other processes of this machine; None without any.
+        ring_changes: holds messages of moved keys until the earlier messages of the keys are delivered; served once
+            queues are restored.
+        usage: counts connections, channels and queues of users with limits; served once clients may connect.
+        channels: local clients' channels at remote homes.
+        served: remote clients' channels here.
+        sessions: sessions of replicas; served once definitions are restored, while no home has copies yet.
+        hand_over: passes clients to other processes of this machine; None without any.
         on_disk: calls back when earlier changes are on disk.
     """
 

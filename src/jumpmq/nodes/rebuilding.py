@@ -1,8 +1,8 @@
 """Homes with copies in a cluster that etcd has lost.
 
-The cluster begins again with a node's definitions (``--recover-cluster``), here read from a copy without a write. Each
-process then puts into etcd what it has of homes that the recovered cluster lacks, and the one whose copy is to lead a
-home makes its configuration (:mod:`jumpmq.replication.rebuilding`).
+The cluster starts again with the definitions in a node's copy (``--recover-cluster``), which is read without a write.
+Each process then publishes, in etcd, its copies of homes that the recovered cluster lacks. The process whose copy
+should lead a home creates the home's configuration (:mod:`jumpmq.replication.rebuilding`).
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from jumpmq.store.lineage import read_lineage
 from jumpmq.topology import Topology
 
 LOOK_INTERVAL = 1.0
-"""Interval between looks at the offers of other processes, in seconds."""
+"""Seconds between two polls for the offers of other processes."""
 
 log = logging.getLogger(__name__)
 
 
 async def require_cluster(config: Config, me: Membership) -> None:
-    """Wait for etcd. If etcd has lost the cluster of a member, make the cluster again from the definitions in the copy
-    of the member, where that is asked for.
+    """Wait for etcd. If etcd has lost the cluster of a member, create the cluster again from the definitions in the
+    member's copy, provided that the settings ask for it.
 
     Raises:
-        BrokerError: it is not asked for, and no other process of the node serves meanwhile.
+        BrokerError: the settings do not ask for it, and no other process of the node serves meanwhile.
         StoreError: the definitions cannot be read.
     """
     assert config.data_dir is not None
@@ -59,15 +59,15 @@ async def require_cluster(config: Config, me: Membership) -> None:
 
 
 class Rebuilding:
-    """Homes that a recovered cluster lacks, and of which a process has copies.
+    """Homes that a recovered cluster lacks, and of which this process has copies.
 
     Args:
         etcd: the client.
         keys: of the cluster.
         me: the process.
-        directories: of the process's own home, and of copies of others.
-        is_ours: comparison that holds where etcd has the cluster.
-        without: names of nodes that are lost with their disks, with commas between.
+        directories: directories of the process's own home, and of copies of others.
+        is_ours: comparison that is true if etcd has this cluster.
+        without: comma-separated names of nodes that are lost with their disks.
     """
 
     def __init__(
@@ -85,13 +85,15 @@ class Rebuilding:
         found[me.home] = own
         self._directories = {home: path for home, path in found.items() if (path / NOTE).exists()}
         self._lost = [name.strip() for name in (without or "").split(",") if name.strip()]
-        self._offers: dict[int, Offer] = {}  # what is here, by home
-        self._told: dict[int, str] = {}  # why homes are not there yet
-        self._snapshot = b"", frozenset[int]()  # head of the last snapshot that was read, and the homes in it
+        self._offers: dict[int, Offer] = {}  # local copies, by home
+        self._told: dict[int, str] = {}  # logged reasons for the wait, by home
+        self._snapshot = b"", frozenset[int]()  # head of the last snapshot read, and the homes in it
         self._lease = 0
 
     async def run(self) -> None:
-        """Put into etcd what is here, and homes that are to be led here, until etcd has all homes with a copy here."""
+        """Publish local copies, and create the configurations of homes to be led here, until etcd has all homes with
+        a copy here.
+        """
         while True:
             try:
                 if await self._is_done():
@@ -124,11 +126,11 @@ class Rebuilding:
         return list((await self._etcd.folder(folder)).values)
 
     async def _defined(self) -> frozenset[int]:
-        """Return the homes that the recovered cluster has: others were left, or forgotten."""
+        """Return the homes of the recovered cluster; other homes were removed."""
         head = await self._etcd.get(self._keys.snapshot_head)
         if head is None:
             return frozenset()
-        if head.value != self._snapshot[0]:  # it may be large, and other members may be waited for
+        if head.value != self._snapshot[0]:  # the snapshot may be large, and this is repeated while members are missing
             topology = Topology("", home=0, shared=True)
             topology.restore(await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value)))
             self._snapshot = head.value, frozenset(topology.homes)
@@ -141,12 +143,12 @@ class Rebuilding:
         value = {"lost": self._lost, "homes": {home: _to_json(one) for home, one in self._offers.items()}}
         key, member = self._keys.rebuilding + self._me.process, self._keys.member(self._me.process)
         await self._etcd.transaction([self._is_ours], [put(key, json.dumps(value), self._lease)])
-        if self._me.home in self._offers:  # etcd had lost who is a member
+        if self._me.home in self._offers:  # etcd has lost the list of members, too
             mine = put(member, member_value(self._me.home, self._me))
             await self._etcd.transaction([self._is_ours, absent(member)], [mine])
 
     async def _heard(self) -> tuple[dict[int, list[Offer]], set[str]]:
-        """Return what processes have of homes, and the nodes that are lost by an operator's word."""
+        """Return the copies offered by processes, by home, and the nodes that an operator has declared lost."""
         offers: dict[int, list[Offer]] = {home: [offer] for home, offer in self._offers.items()}
         lost = {*self._lost}
         for one in await self._values(self._keys.rebuilding):
@@ -181,7 +183,7 @@ class Rebuilding:
 
 
 def _offer(directory: Path, node: str) -> Offer | None:
-    """Return what a directory has of a home; None where that cannot be told."""
+    """Return a directory's copy of a home as an offer; None if unreadable."""
     try:
         noted = Noted.decode((directory / NOTE).read_bytes())
         read = read_lineage(directory, noted.mark)

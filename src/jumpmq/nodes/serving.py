@@ -22,11 +22,11 @@ def serving(
     fail: Callable[[str], None] = lambda reason: None,
     again: Callable[[str, bool], None] | None = None,
 ) -> AbstractAsyncContextManager[Control]:
-    """Serves until the block is left; see :func:`jumpmq.serving.server.serving`.
+    """Serve until the block ends; see :func:`jumpmq.serving.server.serving`.
 
     Args:
-        again: called where the process has to start again, with the reason; True where the broker is to stop in order
-            before. Unless given, ``fail`` is called.
+        again: called with the reason if the process has to restart; True stops the broker in order first. By default
+            ``fail`` is called.
     """
     if config.cluster is None:
         return server.serving(config, stop, fail, enter, _managed)
@@ -44,7 +44,7 @@ def serving(
 
 
 def load_cluster() -> None:
-    """Import ahead of its use what only a process of a cluster needs."""
+    """Import modules needed only by a process of a cluster, before their use."""
     import jumpmq.nodes.copies.serving
     import jumpmq.nodes.etcd.posting
     import jumpmq.nodes.membership.starting

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 LEASE = 10
-"""Seconds after which etcd takes a process without a sign of life for dead."""
+"""Seconds without a sign of life after which etcd considers a process dead."""
 
 
 @dataclass(frozen=True)
@@ -12,12 +12,12 @@ class Timing:
 
     Attributes:
         alive_interval: time between two signs of life.
-        linked_look: maximum time between two looks at the log while all homes are linked.
+        linked_look: maximum time between two polls of the log while all homes are linked.
         unlinked_look: the same while a link is down.
-        grace: time without a sign of life of a home before queues not outliving the home's process are gone.
-        patience: time without a change in etcd before clients are told that definitions cannot be changed.
+        grace: time without a sign of life before queues that do not outlive their home's process are deleted.
+        patience: time without a change in etcd before changes of definitions are refused.
         compact_every: number of entries behind the snapshot before a new snapshot is made.
-        compact_interval: time between two looks at the length of the log.
+        compact_interval: time between two checks of the log's length.
         hello_timeout: maximum time for TLS, and for the peer's hello and proof on a link.
         link_interval: maximum time between two sent records; a sign of life if nothing else is due.
         link_silence: time without a sign of life before a link is broken: its process may be stopped.

@@ -2,7 +2,8 @@
 
 A candidate has won: etcd's value names it as the leader of an epoch that it has not promised before. It notes the
 promise, asks which replicas have longer logs, takes the longest log that extends its own, and begins a segment. By R1
-its own log already has all complete commits. Further commits from a longer log were not confirmed, and may survive."""
+its own log already has all complete commits. Further commits from a longer log were not confirmed, and may survive.
+"""
 
 from jumpmq.replication.actions import Action, Begin, Drop, Send, Sync
 from jumpmq.replication.configuration import Configuration, Replica

@@ -42,7 +42,8 @@ class Copy:
     def lost(self) -> bool:
         """True if the log of a just opened disk ends before the disk's own mark (R7, I7).
 
-        The disk then takes a new identity before it answers anything; the new identity is in no set."""
+        The disk then takes a new identity before it answers anything; the new identity is in no set.
+        """
         return self.end < self.mark
 
     @property

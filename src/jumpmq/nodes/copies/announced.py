@@ -13,18 +13,18 @@ from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.timing import LEASE
 
 MOST_TEXT = 500
-"""Characters of a trouble at most."""
+"""Maximum characters of a problem's text."""
 
 
 class Announced:
-    """Addresses and troubles of all processes that keep copies.
+    """Addresses and problems of all processes that keep copies.
 
     Args:
         etcd: of this node.
         keys: of the cluster.
         me: this process.
-        directory: keeps the addresses of other processes.
-        racks: gets those that nodes have announced; has that of this one, empty for none.
+        directory: gets the addresses of other processes.
+        racks: gets the racks announced by nodes; already has this node's rack, empty for none.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class Announced:
         self._racks = racks
         self._etcd, self._keys, self._me = etcd, keys, me
         self._directory = directory
-        self._nodes = {me.home: me.node}  # of each process, by its home
-        self._addresses: dict[str, int] = {}  # the same homes, by key
+        self._nodes = {me.home: me.node}  # by home of the process
+        self._addresses: dict[str, int] = {}  # home of each process, by key in etcd
         self._troubles: dict[str, dict[int, str]] = {}  # of copies at other nodes, by process and home
         self._own: dict[int, str] = {}  # of copies at this process
-        self._away: dict[str, float] = {}  # nodes without a process, and since when, as far as known
+        self._away: dict[str, float] = {}  # nodes without a process, each with the time since which it has none
         self._lease = 0
 
     async def announce(self) -> None:
-        """Put the address and the troubles of this process, with a new lease.
+        """Publish the address and the problems of this process, with a new lease.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -50,7 +50,7 @@ class Announced:
         await self._put()
 
     async def keep_alive(self) -> None:
-        """Keep the lease, and announce the process again where the lease is over, until cancelled."""
+        """Renew the lease, and publish again if the lease has ended; runs until cancelled."""
         while True:
             await asyncio.sleep(LEASE / 4)
             if not await self._etcd.until_answered(lambda: self._etcd.client.keep_alive(self._lease)):
@@ -66,13 +66,13 @@ class Announced:
             await self._etcd.client.revoke(self._lease)
 
     async def tell(self, troubles: dict[int, str]) -> None:
-        """Announce the troubles of the copies at this process, by home, where they have changed."""
+        """Publish the problems of the copies at this process, by home, if changed."""
         before, self._own = self._own, {home: text[:MOST_TEXT] for home, text in troubles.items() if text}
         if self._own == before:
             return
         try:
             await self._put()
-        except EtcdError:  # it is tried again
+        except EtcdError:  # the next call tries again
             self._own = before
 
     async def _put(self) -> None:
@@ -86,7 +86,7 @@ class Announced:
         await self._etcd.client.transaction(same, [put(key, json.dumps(value), self._lease)])
 
     def take(self, process: str, value: bytes | None) -> None:
-        """Take up what a process has announced; None where it is gone."""
+        """Process the announcement of a process; None for a removed one."""
         self._troubles.pop(process, None)
         if value is None:
             self._directory.addresses.pop(self._addresses.pop(process, 0), None)
@@ -102,20 +102,21 @@ class Announced:
         self._directory.tell()
 
     def node_at(self, home: int) -> str:
-        """Return the node of the process that serves a home at its seat; empty where that is not known."""
+        """Return the node of the process that serves a home at its seat; empty if unknown."""
         return self._nodes.get(home, "")
 
     @property
     def nodes(self) -> list[str]:
-        """Names of the nodes that take connections for copies, in the order of joining."""
+        """Names of the nodes that accept connections for copies, in the order of joining."""
         homes = sorted({self._me.home, *self._addresses.values()})
         return list(dict.fromkeys(self._nodes[home] for home in homes))
 
     def gone(self, nodes: Iterable[str], seconds: float, now: float) -> set[str]:
-        """Return those of some nodes that have had no process for so long. To be called now and then.
+        """Return those of the given nodes that have had no process for the given time. Needs regular calls to notice
+        the time.
 
         Args:
-            now: by a clock that counts suspended time, in seconds.
+            now: time by a clock that counts suspended time, in seconds.
         """
         live = self.nodes
         for node in live:
@@ -123,7 +124,7 @@ class Announced:
         return {node for node in nodes if node not in live and now - self._away.setdefault(node, now) >= seconds}
 
     def troubles_of(self, home: int) -> dict[str, str]:
-        """Return the troubles of a home's copies, by node."""
+        """Return the problems of a home's copies, by node."""
         found = {self._nodes[self._addresses[one]]: texts for one, texts in self._troubles.items() if home in texts}
         told = {node: texts[home] for node, texts in found.items()}
         return told | ({self._me.node: self._own[home]} if home in self._own else {})

@@ -1,7 +1,7 @@
 """Copy of a home at this node. When the replica ends, the copy is closed and opened again.
 
-A replica that is to lead gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and its :class:`HomeServer`
-serves the home with the store.
+When the replica becomes the leader, it gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and the
+:class:`HomeServer` serves the home with that store.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from jumpmq.replication.pace import Times
 from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
-"""Seconds before a copy that ended is opened again: a full disk may have room by then."""
+"""Delay in seconds before a copy is reopened; a full disk may have room by then."""
 
 DOUBTED = "doubted"
-"""Name of an empty file in the directory of a copy that is damaged, and is to be replaced by another node's."""
+"""Name of an empty file that marks a directory as a damaged copy, to be replaced by another node's."""
 
 LEFT = 8.0
-"""Seconds before a copy is opened again that led, or was about to, when its disk failed: longer than others wait for
-its beats.
+"""Delay in seconds before a copy is reopened whose disk failed while the replica led, or was about to lead. It is
+longer than other replicas wait for beats, so that one of them takes over.
 """
 
 HAND_OVER_TIMEOUT = 5.0
@@ -49,25 +49,27 @@ class HomeServer(Protocol):
         """End the process at once: a served copy has failed, or a different node leads its home."""
 
     def spares(self, number: int) -> bool:
-        """Return True if a home can spare this copy of it: another node leads the home well, with enough copies."""
+        """Return True if the home does not need this copy: another node leads the home, and the set has enough other
+        copies.
+        """
 
 
 class KeptCopy:
     """Keeps a copy open until cancelled.
 
     Args:
-        number: of the home.
+        number: number of the home.
         log_id: identity of the home's log.
-        directory: of the copy.
-        node: of this process.
+        directory: directory of the copy.
+        node: node of this process.
         claims, sessions, times: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
         server: serves the home while this copy's replica leads; None for a copy that never leads.
 
     Attributes:
         number, directory: the arguments.
         home: the replica; None while the copy is closed.
-        leading: the store of the home while this replica leads, and was told to serve.
-        is_doubted: whether the copy is damaged, and is to be replaced by another node's.
+        leading: store of the home, while this replica leads and was told to serve.
+        is_doubted: True if the copy is damaged, and will be replaced by another node's.
     """
 
     def __init__(
@@ -85,18 +87,18 @@ class KeptCopy:
         self.leading: LeadingStore | None = None
         self._alarm = CopyAlarms(number)
         self.is_doubted = (directory / DOUBTED).exists()
-        self._marking: asyncio.Task[None] | None = None  # of the directory as that of a damaged copy
-        self._failed = False  # whether the copy is closed, or about to be, as something is wrong
+        self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
+        self._failed = False  # True if a failure has closed the copy, or is closing it
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
         self._server = server
         self._claims, self._sessions, self._times = claims, sessions, times
-        self._over = asyncio.Event()  # set when the replica ended
-        self._hands_over = False  # whether the end of its epoch is meant
-        self._rest = 0.0  # seconds in which it is not to be opened
+        self._over = asyncio.Event()  # set at the end of the replica
+        self._hands_over = False  # True if the end of the epoch is intended
+        self._rest = 0.0  # seconds before the next opening
 
     async def keep(self) -> None:
-        """Keep the copy."""
+        """Keep the copy open until cancelled."""
         while True:
             pause = RETRY
             try:
@@ -146,18 +148,20 @@ class KeptCopy:
         return self.is_doubted and self._server is not None and self._server.spares(self.number)
 
     def doubt(self, reason: str) -> None:
-        """Replace the copy by that of the leader, as soon as the home can spare this one."""
+        """Mark the copy as damaged, to be replaced by the leader's copy once the home does not need this one."""
         self.is_doubted = True
         self._marking = asyncio.get_running_loop().create_task(self._doubt())
 
     async def _doubt(self) -> None:
-        """Remember that the copy is damaged, also when the process ends."""
+        """Mark the directory as damaged, so that the next process knows."""
         self.is_doubted = True
-        with contextlib.suppress(OSError):  # it is damaged all the same
+        with contextlib.suppress(OSError):  # without the file, this process still knows
             await asyncio.to_thread((self.directory / DOUBTED).touch)
 
     def replace_if_damaged(self) -> None:
-        """Close a damaged copy that can be spared. It is set aside, and filled by the leader, when it is opened."""
+        """Close a damaged copy that the home does not need. At the next opening it is set aside, and filled by the
+        leader.
+        """
         if self.home is not None and self.leading is None and self._is_replaceable:
             self._over.set()
 
@@ -182,9 +186,9 @@ class KeptCopy:
         new epoch.
 
         Args:
-            target: replica that leads next; None for whichever claims first.
-            ends: whether the process ends: nothing is waited for.
-            rest: seconds in which the copy stays closed, and another replica can lead.
+            target: the replica that should lead next; None for the first to claim.
+            ends: True if the process ends, and has no time to wait.
+            rest: seconds for which the copy stays closed, so that another replica can lead.
         """
         leading, self.leading = self.leading, None
         if leading is None or self.home is None:
@@ -204,7 +208,7 @@ class KeptCopy:
     # --- what the replica asks for ---
 
     def reveal(self, position: int) -> None:
-        """Tell the store of a leading replica."""
+        """Pass the complete position to the store of a leading replica."""
         if self.leading is not None:
             self.leading.reveal(position)
 
@@ -222,7 +226,7 @@ class KeptCopy:
 
     def stop(self, reason: str) -> None:
         """End the process if it serves the home; otherwise open the copy again."""
-        hangs = self.home is not None and self.home.hangs  # its thread cannot be waited for
+        hangs = self.home is not None and self.home.hangs  # a hanging thread cannot be joined
         if (self.leading is not None or hangs) and self._server is not None:
             self._server.fail(f"home {self.number} is not served here any more: {reason}")
             return
@@ -234,7 +238,9 @@ class KeptCopy:
         self._over.set()
 
     def _leave(self) -> None:
-        """Rest after a claimed epoch that the replica cannot begin, so that peers claim the next epoch."""
+        """Close the copy for a while after a claimed epoch that the replica cannot begin, so that another replica
+        claims.
+        """
         known = None if self.home is None else self.home.roles.known
         if self.home is not None and known is not None and known.leader == self.home.me:
             self._rest = LEFT

@@ -1,5 +1,6 @@
-"""The store of a leading replica: tells the replica the written and synced positions, and the store the complete
-position."""
+"""The store of a leading replica. The store reports written and synced positions to the replica, and gets the complete
+position from it.
+"""
 
 import asyncio
 import logging
@@ -21,21 +22,22 @@ log = logging.getLogger(__name__)
 POSITION = struct.Struct("=Q")
 
 KEPT = 0.1
-"""Seconds after which the store hears again which segments members require."""
+"""Seconds between two updates of the first segment that members need."""
 
 POSITIONS_READ = 4096
 """Octets of positions read at once; only the last position matters."""
 
 
 class LeadingStore:
-    """Opens the store of a home in an epoch, and connects it with the replica. The owner of the store calls
-    :meth:`Store.completed`, as of any other.
+    """Opens the store of a home in an epoch, and connects the store with the replica. The owner of the store calls
+    :meth:`Store.completed`, as for a store without copies.
 
     Args:
-        home: the replica, told by :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve` that it leads.
+        home: the replica, after the call of :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve`.
         epoch: epoch of the leading process.
-        on_failure: called when the process has to end: copies may have what a failed sync left out of this disk.
-        segment_bytes: as of :meth:`Store.open`.
+        on_failure: called when the process has to end: after a failed sync, copies may have octets that this disk
+            lacks.
+        segment_bytes: as for :meth:`Store.open`.
     """
 
     def __init__(
@@ -52,14 +54,14 @@ class LeadingStore:
         self._completion = ByPosition(self._on_stored)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()  # of the loop
-        self._store: Store | None = None  # None before it is open, and after its end
+        self._store: Store | None = None  # None before the opening and after the close
         self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._told.setblocking(False)
         self._tells.setblocking(False)
-        self._stored = 0  # position behind the last commit on disk, where the replica has not heard of it
-        self._kept_at = 0.0  # when the store last heard which segments to keep
-        self._rest = b""  # of a position that has come in part
-        self._known: set[str] = set()  # losses that were known before the store was opened
+        self._stored = 0  # last commit on disk, not reported to the replica yet
+        self._kept_at = 0.0  # time of the last update of the first needed segment
+        self._rest = b""  # start of an incompletely received position
+        self._known: set[str] = set()  # losses known before the opening
 
     def open(
         self,
@@ -72,7 +74,7 @@ class LeadingStore:
         """Open the store; see :class:`~jumpmq.broker.commit.commits.OpenStore`.
 
         Raises:
-            StoreError: it cannot be opened.
+            StoreError: the store cannot be opened.
         """
         self._known = {loss for loss, _ in losses.read(directory)}
         self._store = Store.open(
@@ -93,11 +95,11 @@ class LeadingStore:
 
     @property
     def is_damaged(self) -> bool:
-        """True if something was found missing or damaged since the store was opened, or could not be read."""
+        """True if the store has found missing, damaged or unreadable data since it was opened."""
         return self._store is not None and any(loss not in self._known for loss, _ in self._store.losses.listed())
 
     def reveal(self, position: int) -> None:
-        """Everything up to a position is complete."""
+        """Pass a complete position to the store."""
         if self._store is not None:
             self._completion.complete(position)
 
@@ -113,7 +115,7 @@ class LeadingStore:
         self._tells.close()
 
     def _ship_ahead(self, position: int, octets: bytes) -> bool:
-        """Ship a commit that is about to be written; not while another thread closes the store."""
+        """Ship a commit before it is written, unless another thread is closing the store."""
         return threading.get_ident() == self._thread and self._home.ship_ahead(self._epoch, position, octets)
 
     def _segments(self) -> Lineage:
@@ -122,12 +124,12 @@ class LeadingStore:
         return self._store.lineage
 
     def _keep(self) -> None:
-        """Keep the segments required by members."""
+        """Tell the store which segments members need."""
         if self._store is not None and not self._store.is_closing:
             self._store.keep_from(self._home.needed_from)
 
     def _on_written(self) -> None:
-        """Read the newest of the positions told by the writing thread."""
+        """Read the newest position reported by the writing thread."""
         try:
             octets = self._rest + self._told.recv(POSITIONS_READ)
         except BlockingIOError:
@@ -139,9 +141,9 @@ class LeadingStore:
             self._grow(position)
 
     def _on_stored(self, position: int) -> None:
-        """Record a stored commit. The store is in the middle of the commit: the replica is told afterwards."""
+        """Record a stored commit. The store is still processing it: the replica is notified afterwards."""
         before, self._stored = self._stored, position
-        if threading.get_ident() != self._thread:  # the store is being closed
+        if threading.get_ident() != self._thread:  # another thread is closing the store
             self._loop.call_soon_threadsafe(self._tell_stored)
         elif not before:
             self._loop.call_soon(self._tell_stored)
@@ -161,7 +163,9 @@ class LeadingStore:
             self._on_failure(f"commits cannot go on after {error!r}")
 
     def _grow(self, position: int) -> None:
-        """Tell the replica how far the log is written, segment by segment: of positions only the last is told."""
+        """Report the written position to the replica, segment by segment: the writing thread reports only its last
+        position.
+        """
         assert self._store is not None
         home, copy, segment = self._home, self._home.roles.copy, segment_at(position)
         if position_at(segment, 0) > copy.end:

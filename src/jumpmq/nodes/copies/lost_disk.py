@@ -1,7 +1,7 @@
 """Start of a process with a new data directory in place of a lost one, from copies at other nodes.
 
-The process takes the home's number and the log's identity from etcd, and a disk identity of its own: its replica gets
-the log from the home's leader like that of any new member. Leadership returns to it as after any other absence.
+The process takes the home's number and the log's identity from etcd, and gets a new disk identity. Its replica receives
+the log from the home's leader, like a new member. Leadership returns to this process as after any other absence.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from jumpmq.replication.configuration import Configuration, ConfigurationError, 
 from jumpmq.store.log import DIRECTORY
 
 LOOK_INTERVAL = 0.5
-"""Seconds between two looks at whether the process of the lost directory is gone."""
+"""Seconds between two checks whether the process of the lost directory has ended."""
 
 log = logging.getLogger(__name__)
 
 
 async def replace_lost_disk(config: Config) -> Membership | None:
-    """Make a new data directory take the place of a member's lost directory; return the member.
+    """Use a new data directory in place of a member's lost one; return the member.
 
     Returns:
-        None where there is nothing to replace: the directory is in use, the node is new, another process of its name
-        lives, or no other node has all that is complete of its home.
+        None if there is nothing to replace: the directory is in use, the node is new, another process with its name is
+            alive, or no other node has all complete commits of the home.
 
     Raises:
         OSError: the directory cannot be written.
-        BrokerError: the settings of etcd cannot be used, or its values are sealed with another secret.
+        BrokerError: the settings of etcd are invalid, or its values are sealed with another secret.
     """
     directory = config.data_dir
     if directory is None or (directory / DIRECTORY).exists():
@@ -54,7 +54,7 @@ async def replace_lost_disk(config: Config) -> Membership | None:
 
 
 async def named_member(client: Etcd, keys: Keys, config: Config) -> Membership | None:
-    """Return the member of a cluster that has the name of the settings, as etcd knows the member; None without one.
+    """Return the member with the name in the settings, as recorded in etcd; None without one.
 
     Raises:
         EtcdError: etcd cannot be asked.
@@ -77,14 +77,14 @@ async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None
     if me is None or not await _is_elsewhere(client, keys, me.home, me.node):
         return None
     for _ in range(int(1.5 * LEASE / LOOK_INTERVAL)):
-        if await client.get(keys.copies_of(me.process)) is None:  # live/NODE may be a guest's
+        if await client.get(keys.copies_of(me.process)) is None:  # ``live/NODE`` may belong to a guest
             return me
         await asyncio.sleep(LOOK_INTERVAL)
     return None
 
 
 async def _is_elsewhere(client: Etcd, keys: Keys, home: int, node: str) -> bool:
-    """True if a replica at another node has everything complete of a home."""
+    """Return True if a replica at another node has all complete commits of a home."""
     found = await client.get(keys.home(home))
     try:
         known = None if found is None else Configuration.from_json(found.value)

@@ -1,7 +1,7 @@
 """The membership of a home with copies as a file, known before the home's store may be opened.
 
-``member`` is a line of JSON and a line with its CRC-32. The file makes a start ask the home's copies first: it is there
-from the first wish for copies on, and is never deleted.
+The file ``member`` is a line of JSON and a line with its CRC-32. It exists from the first wish for copies on, and is
+never deleted. A start that finds the file waits for the home's replica to lead before it opens the store.
 """
 
 from dataclasses import asdict
@@ -36,11 +36,12 @@ def read_member(directory: Path) -> Membership | None:
 
 
 def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
-    """Make a home without copies start with copies the next time. Everything in the log on disk counts as complete.
+    """Have a home without copies start with copies the next time. All commits in the log on disk then count as
+    complete.
 
     Args:
-        directory: the home's.
-        epoch: of the process that serves the home.
+        directory: directory of the home.
+        epoch: epoch of the process that serves the home.
 
     Raises:
         OSError: a file cannot be written.
@@ -53,7 +54,7 @@ def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
 
 
 def write_member(directory: Path, me: Membership) -> None:
-    """Keep a membership, synced.
+    """Write the membership, synced.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,9 +1,10 @@
 """Copies at a process of a node: of the process's own home, and of homes of other nodes.
 
-A process takes connections for copies at a port of its own, named in etcd (``copies/NODE``): replicas need each other
+A process accepts connections for copies at a separate port, announced in etcd (``copies/NODE``): replicas communicate
 before any of them may serve its home. The first process of a node keeps the copies of other nodes' homes, in
-``copies/H`` of the data directory. Where such a replica comes to lead, its home is served by this process beside the
-process's own (:mod:`~jumpmq.nodes.copies.serving`): a *guest*, which takes no clients, and is reached over links.
+``copies/H`` of the data directory. When the replica of such a copy becomes the leader, this process serves the home in
+addition to its own (:mod:`~jumpmq.nodes.copies.serving`): as a *guest*, which has no clients of its own and is reached
+over links.
 """
 
 import asyncio
@@ -47,10 +48,10 @@ from jumpmq.replication.wanted import Wanted
 from jumpmq.serving.process import collect_garbage
 
 PORTS = 100
-"""Difference between the ports for copies and for links, with a fixed port."""
+"""Distance of the port for copies from the port for links, if the settings name a port."""
 
 DIRECTORY = "copies"
-"""Directory of the data directory with the copies of other nodes' homes."""
+"""Subdirectory of the data directory for copies of other nodes' homes."""
 
 LOOK_INTERVAL = 0.5
 """Interval between checks of the wishes for homes led here, in seconds."""
@@ -59,22 +60,22 @@ LEASE_INTERVAL = 0.1
 """Interval between checks of the leases of homes led here, in seconds."""
 
 FAILED_REST = 60.0
-"""Seconds for which a home is left to other nodes after a failed attempt to serve it."""
+"""Seconds for which this node does not lead a home after a failed attempt to serve it."""
 
 NEARLY = 1 << 20
 """Maximum lag in octets of the next leader when the store is closed for a hand-over."""
 
 PATIENCE = 5.0
-"""Seconds without leadership of the own home until a process logs who serves the home."""
+"""Seconds without leadership of the own home after which a process logs who serves the home."""
 
 FAREWELL = 0.05
-"""Time in seconds for the last frames of replicas, before the close of the connections."""
+"""Time in seconds for the last frames of replicas before the connections are closed."""
 
 log = logging.getLogger(__name__)
 
 
 Extend = Callable[[float, bool], None]
-"""Callback taking the end of a home's lease, by the clock that counts suspended time, and True while fewer than `min`
+"""Sets the end of a home's lease, by the clock that counts suspended time; the flag is True while fewer than `min`
 copies are in the set.
 """
 
@@ -86,7 +87,7 @@ class Guests(Protocol):
         """Serve a home with the leading store of its copy until told to end; the store is closed on return.
 
         Args:
-            copies: those of the process.
+            copies: the copies of the process.
             worker: number of the home's process at its seat.
         """
 
@@ -97,19 +98,19 @@ class NodeCopies:
     Args:
         config: settings of the process.
         me: the process as a member of its cluster.
-        boot: tells this run of the process from all others.
+        boot: identity of this run of the process.
         guests: serves homes of other nodes.
-        again: has the process start again: its home is to be served with copies from now on, or by another node. True
-            where the broker is to stop in order before.
+        again: restarts the process: its home will be served with copies, or by another node. True stops the broker in
+            order first.
         fail: ends the process at once.
         guests_timeout: seconds for guests to end in order. A guest that begins may wait for copies that are gone.
 
     Attributes:
         known: configurations of all homes, by number, as last seen in etcd.
-        copies: those that this process keeps, by the number of the home.
-        racks: of nodes, as far as known.
-        wanted: what operators or the settings want of homes, by number.
-        observed: what was observed of homes' copies over time, by number.
+        copies: the copies at this process, by number of the home.
+        racks: racks of nodes, as far as known.
+        wanted: wishes for homes, of operators or from the settings, by number.
+        observed: observations of homes' copies over time, by number.
     """
 
     def __init__(
@@ -133,10 +134,11 @@ class NodeCopies:
         self._guests = guests
         self._again = again
         self.wanted: dict[int, Wanted] = {}
-        self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
-        self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
+        self._led: dict[int, asyncio.Event] = {}  # events that end the serving of a home, by number
+        self._gates: dict[int, Extend] = {}  # callbacks for the leases of led homes
         self.observed: defaultdict[int, ObservedCopies] = defaultdict(ObservedCopies)
-        self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
+        # current configuration of a led home, and its start time
+        self._since: dict[int, tuple[Configuration, float]] = {}
         self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
@@ -153,7 +155,7 @@ class NodeCopies:
         self._announced: Announced | None = None  # None before the start
         self._is_stopping = False
         self._prepare: Callable[[], None] | None = None
-        self._target: Replica | None = None  # that leads the own home next
+        self._target: Replica | None = None  # the next leader of the own home
 
     # --- life ---
 
@@ -161,10 +163,10 @@ class NodeCopies:
         """Listen for other processes, and keep the copies named in etcd. Waits for etcd.
 
         Args:
-            prepare: makes the process's own home start with copies the next time; None where it has them.
+            prepare: has the process's own home start with copies the next time; None if the home already has copies.
 
         Raises:
-            BrokerError: the port for copies cannot be listened on, or etcd's values are sealed with another secret.
+            BrokerError: the port for copies is not available, or etcd's values are sealed with another secret.
         """
         self._prepare = prepare
         secret = await answered_at_start(self._secret)
@@ -213,7 +215,7 @@ class NodeCopies:
         await asyncio.sleep(FAREWELL)
 
     async def stop(self) -> None:
-        """End all guests in order, for other nodes to lead their homes, and then all tasks."""
+        """End all guests in order, so that other nodes lead their homes, and then all tasks."""
         self._is_stopping = True
         for until in self._led.values():
             until.set()
@@ -281,10 +283,10 @@ class NodeCopies:
 
     def _take_home(self, name: str, value: bytes | None) -> None:
         home = int(name)
-        if value is None:  # the home was left, or its node forgotten
+        if value is None:  # the home was removed, or its node
             self.known.pop(home, None)
             if home != self.me.home and home in self._led:
-                self._led.pop(home).set()  # the copy is dropped when the guest has ended
+                self._led.pop(home).set()  # the copy is dropped after the end of the guest
             else:
                 self._drop(home)
             return
@@ -323,7 +325,7 @@ class NodeCopies:
             directory = directory / DIRECTORY / str(home)
         keys = self._keys
         claims = Claims(self._etcd.client, keys.home(home), [self._etcd.is_ours], keys.led(home))
-        times = Times(failover=float(self._config.failover_after))  # leaders' leases are of two seconds, whatever it is
+        times = Times(failover=float(self._config.failover_after))  # a leader's lease is two seconds for every value
         copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, times, self)
         self.copies[home] = copy
         self._run(f"copy {home}", copy.keep())
@@ -393,11 +395,11 @@ class NodeCopies:
         return 1
 
     def _heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> Replica | None:
-        """Return the replica to which leadership of a home should go; None for no change.
+        """Return the replica that should lead a home next; None for no change.
 
         Args:
-            most: maximum number of missing octets.
-            any_node: whether it may be of any node, as this copy is damaged.
+            most: maximum lag of that replica, in octets.
+            any_node: True to allow any node, because this copy is damaged.
         """
         home, known = copy.home, None if copy.home is None else copy.home.roles.known
         if home is None or known is None:
@@ -456,18 +458,18 @@ class NodeCopies:
             for home in self.copies.keys() - self._led.keys():
                 self._lower_min(home)
             if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
-                with contextlib.suppress(EtcdError):  # it is tried again
+                with contextlib.suppress(EtcdError):  # the next call tries again
                     await self.want(self.me.home, replace(wanted, leader=""))
 
     async def _adjust_wishes(self) -> None:
-        """Request the number of copies in the settings, once there are enough nodes, unless an operator has chosen; and
-        copies at other nodes in place of those at nodes that have been away for long.
+        """Set the wish for the number of copies in the settings, once the cluster has enough nodes, unless an
+        operator has set another. Replace nodes that have been down for long.
         """
         nodes = self.nodes
         if self.me.home not in self.wanted and 1 < self._config.copies <= len(nodes):
             wanted = Wanted.of(self.me.node, nodes, self._config.copies, racks=self.racks)
             key = self._keys.wanted(self.me.home)
-            with contextlib.suppress(EtcdError):  # it is tried again
+            with contextlib.suppress(EtcdError):  # the next call tries again
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
         announced, after = self._announced, self._config.replace_after or math.inf
         for home in self._led.keys() & self.wanted.keys() & self.known.keys():
@@ -475,7 +477,7 @@ class NodeCopies:
             gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
             if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
                 log.warning("home %d is to have copies at %s", home, ", ".join(instead.members))
-                with contextlib.suppress(EtcdError):  # it is tried again
+                with contextlib.suppress(EtcdError):  # the next call tries again
                     await self.want(home, instead, wanted)
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
@@ -493,7 +495,7 @@ class NodeCopies:
         is_damaged = copy.leading is not None and copy.leading.is_damaged
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
-        # Damage that all copies have must not drive the home from node to node.
+        # Damage in all copies must not move the home from node to node again and again.
         leaves = copy.is_doubted and not returns.is_restless(now)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
         heir = self._heir(copy, NEARLY, any_node=leaves)
@@ -506,7 +508,9 @@ class NodeCopies:
             self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
     def _lower_min(self, home: int) -> None:
-        """Apply an operator's smaller ``min`` to a home that is led here, and not served for lack of copies."""
+        """Apply an operator's smaller ``min`` to a home that this process leads, but cannot serve for lack of
+        copies.
+        """
         copied, wanted = self.copies[home].home, self.wanted.get(home)
         if copied is None or wanted is None or copied.roles.leader is None:
             return
@@ -527,7 +531,7 @@ class NodeCopies:
         """Record a wish for a home in etcd.
 
         Args:
-            before: wish that etcd has to have; None for any.
+            before: the wish that etcd has to have now; None for any.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -539,7 +543,7 @@ class NodeCopies:
             self.wanted[home] = wanted
 
     async def end(self, home: int) -> None:
-        """End a home: no node serves the home or keeps copies from now on.
+        """Remove a home: no node serves it or keeps its copies any more.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -553,11 +557,11 @@ class NodeCopies:
         return [self.me.node] if self._announced is None else self._announced.nodes
 
     def troubles_of(self, home: int) -> Mapping[str, str]:
-        """Return what is wrong with copies of a home, by node."""
+        """Return the problems of a home's copies, by node."""
         return {} if self._announced is None else self._announced.troubles_of(home)
 
     def has_copies(self, home: int) -> bool:
-        """Return True if a home has copies, or is about to."""
+        """Return True if a home has copies, or will soon have them."""
         known = self.known.get(home)
         return home in self.wanted or (known is not None and len(known.members) > 1)
 
@@ -568,7 +572,7 @@ class NodeCopies:
 
 
 def _say_nothing(told: str) -> None:
-    """Clients hear of a standstill from the member of the cluster."""
+    """Do nothing: the cluster's member notifies clients of a standstill."""
 
 
 def _do_nothing() -> None:

@@ -9,24 +9,25 @@ from jumpmq.broker.copies import CopyChanges
 from jumpmq.replication.configuration import Configuration, Replica
 
 SAMPLES = 7200
-"""Maximum number of kept ends of a log, half a second apart: a longer lag is told as that of the oldest."""
+"""Maximum number of recorded ends of the log, half a second apart. A longer lag is reported as that of the oldest."""
 
 
 class ObservedCopies:
     """Observations of a home.
 
     Attributes:
-        changes: how often set and leader have changed since the process was started.
-        lag_seconds: age of the oldest octets that each follower has not stored; of a home that is led here.
+        changes: number of changes of set or leader since the start of the process.
+        lag_seconds: for a home that this process leads, the age of the oldest octets that each follower has not stored.
     """
 
     def __init__(self) -> None:
         self.changes = CopyChanges()
         self.lag_seconds: dict[Replica, float] = {}
-        self._ends: deque[tuple[int, float]] = deque(maxlen=SAMPLES)  # of the log, each with when it was seen
+        # ends of the log with the time of their observation
+        self._ends: deque[tuple[int, float]] = deque(maxlen=SAMPLES)
 
     def on_configuration(self, before: Configuration, after: Configuration) -> None:
-        """Count what differs between two configurations; the second one is the later."""
+        """Count the differences between a configuration and the next one."""
         if after.v <= before.v:
             return
         changes = self.changes
@@ -41,16 +42,16 @@ class ObservedCopies:
         )
 
     def on_stored(self, end: int, stored: Mapping[Replica, int], now: float) -> None:
-        """Note the end of the log, and the positions up to which followers have stored it.
+        """Record the end of the log, and the positions stored by followers.
 
         Args:
-            now: by a monotonic clock, in seconds.
+            now: time by a monotonic clock, in seconds.
         """
         if not self._ends or end > self._ends[-1][0]:
             self._ends.append((end, now))
         self.lag_seconds = {one: self._age(position, now) for one, position in stored.items()}
 
     def _age(self, stored: int, now: float) -> float:
-        """Return how long ago the log was first seen to be longer than up to a position; 0 where it is not."""
+        """Return the time since the log was first seen to be longer than a position; 0 if it is not longer."""
         at = bisect_right(self._ends, stored, key=lambda one: one[0])
         return now - self._ends[at][1] if at < len(self._ends) else 0.0

@@ -1,4 +1,4 @@
-"""Copies of a cluster's homes, as operators see and change them: see :class:`~jumpmq.broker.copies.Copies`."""
+"""The operators' view of a cluster's copies: see :class:`~jumpmq.broker.copies.Copies`."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class OperatedCopies:
     """Copies of all homes, at any process of the cluster.
 
     Args:
-        copies: those of the process.
+        copies: the copies of the process.
         topology: knows the nodes and homes.
     """
 
@@ -33,7 +33,7 @@ class OperatedCopies:
         return [self._of(home, known) for home, known in sorted(self._copies.known.items())]
 
     def count(self, home: int) -> int:
-        """Return the number of copies that a home is to have."""
+        """Return the wanted number of copies of a home."""
         wanted, known = self._copies.wanted.get(home), self._copies.known.get(home)
         return wanted.copies if wanted is not None else 1 if known is None else known.copies
 

@@ -1,7 +1,8 @@
-"""A copy that becomes the leader of its home by hand: all copies with what was confirmed are lost.
+"""An operator makes a copy the leader of its home after the loss of all copies with all confirmed commits.
 
-The node's broker is stopped. What the copy lacks is lost; the copy's directory keeps that as a loss, which an operator
-acknowledges. A lost copy that returns after all does not follow: it knows more to be complete, and stays out.
+The node's broker is stopped meanwhile. Commits that the copy lacks are lost. The copy's directory records the loss
+until an operator acknowledges it. If a lost copy returns, it does not follow: it has complete commits that the new
+leader lacks.
 """
 
 import json
@@ -23,14 +24,16 @@ from jumpmq.store import StoreError, losses
 
 
 async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
-    """Make this node's copy the leader of a home; return the configuration, and what is lost, empty for nothing.
+    """Make this node's copy the leader of a home. Return the configuration, and a description of the loss, empty for
+    none.
 
     Args:
         config: settings of the node.
         home: number of the home.
 
     Raises:
-        BrokerError: there is no such copy, its directory is in use, a node runs that has all, or etcd cannot be asked.
+        BrokerError: there is no such copy, its directory is in use, a running node has all commits, or etcd cannot be
+            asked.
     """
     settings = EtcdSettings.of(config)
     client, keys = settings.client(), Keys(settings.cluster)
@@ -73,7 +76,7 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
 
 
 def _lost(home: int, replica: str, value: Configuration, copy: CopyDirectory) -> str:
-    """Say what a copy may lack."""
+    """Return a description of the commits that a copy may lack."""
     behind = "all" if copy.next_number is None else f"commits {copy.next_number} and later"
     return (
         f"{replica} was made the leader of home {home} by force in epoch {value.epoch + 1}, without the copies of "

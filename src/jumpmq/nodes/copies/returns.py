@@ -1,36 +1,38 @@
-"""When leadership of a home may return to its seat: soon, or hourly at most where the seat loses it again and again."""
+"""The time for leadership of a home to return to its seat: soon, or at most hourly if the seat loses it repeatedly."""
 
 from collections import deque
 
 from jumpmq.replication.configuration import Configuration, node_of
 
 QUIET = 30.0
-"""Seconds for which a home has to be led in peace before leadership returns to its seat."""
+"""Seconds without a change of the configuration before leadership returns to the seat."""
 
 DAMPED = 3600.0
-"""Seconds after a takeover until leadership returns, once :data:`MOST_TAKEOVERS` have come within such a time."""
+"""Seconds from a takeover to the return, after :data:`MOST_TAKEOVERS` takeovers within this time."""
 
 MOST_TAKEOVERS = 3
-"""Takeovers within :data:`DAMPED` seconds from which on returns are damped."""
+"""Takeovers within :data:`DAMPED` seconds that delay returns."""
 
 
 class Returns:
-    """Changes of a home's leader, as a node has seen them since it started.
+    """Changes of a home's leader seen by this node since its start.  Returns are delayed from the third takeover within
+    an hour on, until the seat has led for an hour.
 
     Returns are damped from the third takeover within an hour on, until the seat has led for an hour.
     """
 
     def __init__(self) -> None:
-        self._takeovers: deque[float] = deque(maxlen=MOST_TAKEOVERS)  # when another node than the seat came to lead
-        self._since = 0.0  # when the seat came to lead
+        # times at which another node than the seat became the leader
+        self._takeovers: deque[float] = deque(maxlen=MOST_TAKEOVERS)
+        self._since = 0.0  # time at which the seat became the leader
         self._is_damped = False
 
     def see(self, before: Configuration, value: Configuration, asked: str, now: float) -> None:
-        """Look at a configuration and its predecessor.
+        """Note a configuration and its predecessor.
 
         Args:
-            asked: node that an operator wants to lead; what it takes over counts for nothing.
-            now: seconds of a steady clock.
+            asked: node that an operator wants as the leader; its takeovers do not count.
+            now: time by a steady clock, in seconds.
         """
         leader = node_of(value.leader)
         if leader == node_of(before.leader):
@@ -48,12 +50,12 @@ class Returns:
         """Return True if leadership may return.
 
         Args:
-            since: when the home's configuration last changed.
+            since: time of the last change of the home's configuration.
         """
         if self._is_damped and now - self._takeovers[-1] < DAMPED:
             return False
         return now - since >= QUIET
 
     def is_restless(self, now: float) -> bool:
-        """Return True if the leader has changed again and again, and within the last hour."""
+        """Return True if the leader has changed repeatedly, and within the last hour."""
         return self._is_damped and now - max(self._since, self._takeovers[-1]) < DAMPED

@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 Stop = Callable[[], None]
 
 ServesHome = Callable[[Config, Stop | None, int, OpenStore], AbstractAsyncContextManager[Control]]
-"""Serves a home in an epoch, 0 without copies, until the block is left."""
+"""Serves a home in an epoch (0 without copies) until the block ends."""
 
 
 @asynccontextmanager
 async def serving_node(
     config: Config, stop: Stop | None, again: Callable[[str, bool], None], home: ServesHome
 ) -> AsyncIterator[Control]:
-    """Serve the home of a process: at once, or with copies as soon as the local replica leads.
+    """Serve the home of a process: at once, or, with copies, once the local replica leads.
 
     Args:
-        again: has the process start again; see :func:`jumpmq.nodes.serving.serving`.
+        again: restarts the process; see :func:`jumpmq.nodes.serving.serving`.
 
     Raises:
         BrokerError: the broker cannot start.
@@ -90,7 +90,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
     """Connect a started broker with the copies of the process.
 
     Args:
-        copy: whose replica leads the broker's home; None for a home without copies.
+        copy: the copy whose replica leads the broker's home; None for a home without copies.
     """
     broker.copies = operated = OperatedCopies(copies, broker.topology)
     broker.at = copies.me.node
@@ -100,7 +100,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
 
 
 def _prepare(broker: Broker) -> None:
-    """Make the next start of a home begin with copies.
+    """Have the next start of a home begin with copies.
 
     Raises:
         OSError: a file cannot be written.
@@ -112,7 +112,9 @@ def _prepare(broker: Broker) -> None:
 
 
 class LeasedDeliveries:
-    """Restricts the deliveries of a home to the lease of its replica. Clients wait without a lease, as at the start."""
+    """Restricts the deliveries of a home to the lease of its replica. Clients are paused without a lease, as at the
+    start.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -122,7 +124,7 @@ class LeasedDeliveries:
         """Set the end of the lease.
 
         Args:
-            is_short: fewer copies are in the set than have to store what is confirmed.
+            is_short: True while the set has fewer copies than `min`.
         """
         broker = self._broker
         if is_short is not broker.alarms.copies:
@@ -141,8 +143,9 @@ class LeasedDeliveries:
 
 
 def guest_port(cluster_port: int, taken: Container[int]) -> int:
-    """Return the port of a guest's links, which firewalls between nodes have to know: the first that no other guest has
-    behind those of workers and copies. 0, a free one, where the settings name no port for links.
+    """Return the port for a guest's links, so that firewalls between nodes can allow it: the first free port behind
+    the ports of workers, copies and other guests. Return 0, for any free port, if the settings name no port for
+    links.
     """
     ports = range(cluster_port + 2 * PORTS, LAST_PORT + 1) if cluster_port else ()
     return next((port for port in ports if port not in taken), 0)
@@ -153,13 +156,13 @@ class ServedGuests:
 
     Args:
         config: settings of the process.
-        home: serves one.
+        home: serves one home.
     """
 
     def __init__(self, config: Config, home: ServesHome) -> None:
         self._config = config
         self._home = home
-        self._ports: set[int] = set()  # of guests' links, those of the settings
+        self._ports: set[int] = set()  # ports of guests' links, of the range in the settings
 
     async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
@@ -174,7 +177,7 @@ class ServedGuests:
             self._ports.discard(port)
 
     def _of(self, copy: KeptCopy, worker: int, port: int) -> Config:
-        """Return the settings of a guest: no clients, half of the memory, and the node name of its data."""
+        """Return the settings for a guest: no clients, half of the memory, and the node name recorded in its data."""
         config = self._config
         return replace(
             config,
@@ -190,7 +193,7 @@ class ServedGuests:
             node=None,
             links=None,
             begins=False,
-            cluster_port=port and port - worker + 1,  # a process adds the number of those before it
+            cluster_port=port and port - worker + 1,  # a worker adds its number minus one
             recover_cluster=False,
             rejoin_cluster=False,
             load_definitions=None,

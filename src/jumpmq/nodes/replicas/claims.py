@@ -1,4 +1,4 @@
-"""The configuration of a home in etcd: read, and changed by compare-and-swap of its octets."""
+"""Access to the configuration of a home in etcd: reads, and changes by compare-and-swap of its octets."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ class Claims:
 
     Args:
         etcd: the client.
-        key: of the home's configuration.
+        key: key of the home's configuration.
         same: further comparisons of each swap, such as the identity of the cluster.
-        led: key with only the epoch, for comparisons.
+        led: key that has only the epoch, for comparisons.
     """
 
     def __init__(self, etcd: Etcd, key: str, same: Sequence[dict[str, Any]] = (), led: str = "") -> None:
@@ -38,13 +38,13 @@ class Claims:
         return None if found is None else _parsed(found.value)
 
     async def swap(self, old: Configuration | None, new: Configuration) -> Configuration | None:
-        """Change the value from ``old`` to ``new``, or create it where ``old`` is None.
+        """Change the value from ``old`` to ``new``, or create it if ``old`` is None.
 
         Returns:
-            The value that etcd has then: ``new``, or another one with which it did not land.
+            etcd's value afterwards: ``new``, or another value that prevented the change.
 
         Raises:
-            EtcdError: it may have landed, or may land yet.
+            EtcdError: unknown outcome: the change may have landed, or may still land.
         """
         same = absent(self._key) if old is None else has(self._key, old.to_json())
         puts = [put(self._key, new.to_json())]
@@ -57,13 +57,13 @@ class Claims:
 
 
 class Asked:
-    """Questions of a replica to etcd, answered later.
+    """Requests of a replica to etcd; the answers come through callbacks.
 
     Args:
         claims: the configuration in etcd.
-        number: of the home.
-        on_value: takes the answer to a swap.
-        on_read: takes the answer to a read.
+        number: number of the home.
+        on_value: called with the answer to a swap.
+        on_read: called with the answer to a read.
         alarm: called for a missing configuration.
     """
 
@@ -83,16 +83,16 @@ class Asked:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Take no more answers."""
+        """Make no more calls."""
         for task in self._tasks:
             task.cancel()
 
     def swap(self, swap: Swap) -> None:
-        """Ask for a change of the configuration. Without an answer, nothing is told."""
+        """Request a change of the configuration. Without an answer from etcd, there is no call."""
         self._run(self._swap(swap))
 
     def read(self, read: Read) -> None:
-        """Ask for the configuration."""
+        """Request the configuration."""
         self._run(self._read(read))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

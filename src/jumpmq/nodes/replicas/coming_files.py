@@ -1,8 +1,8 @@
 """Files received from a leader, in a directory below the copy; a complete set replaces the copy (I13).
 
-``coming`` is whole once it has a ``replica``, which is written last. Then log, streams and index are renamed, the old
-ones into ``old`` and the new ones into their place, ``replica`` last, and the old ones deleted: :func:`settle` goes on
-with that after a crash at any point. All else in the directory stays, such as the copies of other nodes' homes.
+``coming`` is complete once it has a ``replica``, which is written last. Then log, streams and index are renamed: the
+old ones into ``old``, the new ones into their place, ``replica`` last; after that ``old`` is deleted. After a crash at
+any point, :func:`settle` continues. Other contents of the directory stay, such as copies of other nodes' homes.
 """
 
 import os
@@ -22,7 +22,7 @@ from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY
 
 COMING, OLD, DAMAGED = "coming", "old", "damaged"
-"""Directories of a copy."""
+"""Subdirectories of a copy's directory."""
 
 SYNCED = 8 << 20
 """Octets of a received file between two syncs."""
@@ -31,14 +31,14 @@ NAME = re.compile(
     rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"
     rf"|{stream_files.DIRECTORY}/[0-9]+/[0-9]+{re.escape(stream_segment.SUFFIX)}"
 )
-"""Names that a file of a copy may have: a leader cannot write anywhere else."""
+"""Valid names of a copy's files, so that a leader cannot write anywhere else."""
 
 
 class ComingFiles:
     """Writes received files of a copy. Methods block for the disk.
 
     Args:
-        directory: of the old copy.
+        directory: directory of the old copy.
         files: the file calls to use.
     """
 
@@ -46,14 +46,14 @@ class ComingFiles:
         self._coming = _coming(directory)
         self._directory = directory
         self._files = files or Files()
-        self._begun = False  # whether what an earlier process left is removed
+        self._begun = False  # True once the remains of an earlier process are removed
 
     def put(self, put: Put) -> None:
         """Write octets of a file.
 
         Raises:
-            OSError: that fails.
-            StoreError: a file of a copy cannot have this name.
+            OSError: the write fails.
+            StoreError: a copy cannot have a file of this name.
         """
         self._begin()
         path = self._path(put.name)
@@ -62,7 +62,7 @@ class ComingFiles:
         try:
             self._files.write(file, put.offset, [put.octets])
             if put.offset // SYNCED != (put.offset + len(put.octets)) // SYNCED:
-                self._files.sync(file)  # or one sync of all of it would hold up those of commits
+                self._files.sync(file)  # one sync of the whole file would delay commits
         finally:
             self._files.close(file)
 
@@ -75,7 +75,7 @@ class ComingFiles:
         """Sync all files, and mark the set as complete for :func:`settle`.
 
         Args:
-            noted: of the old copy: its identity and promise stay.
+            noted: note of the old copy: its identity and promise stay.
         """
         self._begin()
         for name in (DIRECTORY, stream_files.DIRECTORY):
@@ -109,7 +109,7 @@ def settle(directory: Path, files: Files | None = None) -> None:
     copy is opened.
 
     Raises:
-        OSError: that fails.
+        OSError: a file cannot be moved.
         StoreError: the directory is in use.
     """
     files = files or Files()
@@ -128,20 +128,21 @@ def settle(directory: Path, files: Files | None = None) -> None:
 
 
 def set_aside(directory: Path, files: Files | None = None) -> None:
-    """Make a damaged copy an empty one with another identity: as that, it is in no set, and is filled by the leader.
+    """Turn a damaged copy into an empty one with a new identity. The new identity is in no set, and the leader fills
+    the copy.
 
-    What the copy had is moved into ``damaged``; the copy is not open.
+    The former contents move into ``damaged``. The copy must not be open.
 
     Raises:
-        OSError: that fails.
+        OSError: a file cannot be moved.
         StoreError: the directory is in use.
     """
     files, aside = files or Files(), directory / DAMAGED
     lock = DirectoryLock(directory)
     try:
         if not any((directory / DIRECTORY).glob("*.log")):
-            return  # it was set aside before, and not filled yet
-        # The identity first: a crash behind that leaves a copy which counts for nothing.
+            return  # set aside before, and not filled yet
+        # The identity changes first: after a crash, the copy counts for nothing.
         noted = Noted.decode((directory / NOTE).read_bytes())
         noted = replace(noted, disk=secrets.token_hex(8), mark=0, kept=0)
         checked_file.replace(directory / NOTE, noted.encode(), files)
@@ -173,12 +174,12 @@ def _swap(directory: Path, coming: Path, old: Path, files: Files) -> None:
     for name in (DIRECTORY, stream_files.DIRECTORY, schema.FILE_NAME):
         if not (coming / name).exists():  # moved before a crash
             continue
-        for path in directory.glob(f"{schema.FILE_NAME}-*"):  # SQLite's, of the old index
+        for path in directory.glob(f"{schema.FILE_NAME}-*"):  # SQLite's files of the old index
             path.unlink()
         if (directory / name).exists():
             (directory / name).rename(old / name)
         (coming / name).rename(directory / name)
-    # The note goes last: as long as it is in ``coming``, a start after a crash goes on with the rest.
+    # The note moves last: while it is in ``coming``, the next start moves the other files.
     files.sync_directory(directory)
     (coming / NOTE).replace(directory / NOTE)
     files.sync_directory(directory)

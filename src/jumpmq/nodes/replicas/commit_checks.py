@@ -1,9 +1,9 @@
-"""Shipped octets as whole, verified commits: a follower writes nothing else.
+"""Assembly of shipped octets into whole, verified commits; a follower writes nothing else.
 
-A leader sends its segments in pieces, which end anywhere. :class:`CommitChecks` collects them until a commit is there
-as a whole, and checks it as a start of the store would: frame, heads and contents of blocks by their CRCs, number by
-number. So a copy always ends behind a commit, and damage on the way, or on the leader's disk, ends the connection
-instead of being stored.
+A leader ships its segments in pieces of any length. :class:`CommitChecks` collects pieces until a commit is whole, and
+verifies it as a start of the store does: frame, heads and contents of blocks by their CRCs, and the numbers in order. A
+copy therefore always ends after a commit. Damage in transit, or on the leader's disk, ends the connection and is not
+stored.
 """
 
 import zlib
@@ -18,38 +18,38 @@ from jumpmq.store.scan import MAX_LENGTH
 
 
 class DamagedCommit(ValueError):
-    """Shipped octets are damaged; the text says where, and how."""
+    """Shipped octets are damaged; the text gives position and kind of the damage."""
 
 
 class CommitChecks:
     """Assembles the pieces of a segment into whole commits.
 
     Args:
-        stretch: the segment, and the end of what is stored of it; shipping goes on there.
-        first: number of the next commit, in this segment or behind its opening; None where it is unknown.
+        stretch: the segment, and its stored end, where shipping continues.
+        first: number of the next commit, in this segment or after its opening; None if unknown.
 
     Attributes:
-        next_number: of the commit behind the last whole one; None where it is unknown.
-        waiting: octets of a commit that is not whole yet.
+        next_number: number of the commit after the last whole one; None if unknown.
+        waiting: octets of the incomplete commit.
     """
 
     def __init__(self, stretch: Stretch, first: int | None = None) -> None:
         self._stretch = stretch
-        self._end = stretch.end  # behind the last whole commit
+        self._end = stretch.end  # end of the last whole commit
         self.next_number = first
-        self._pieces = bytearray()  # behind that end
-        self._needed = 0  # octets that the next commit has at least, as far as known
+        self._pieces = bytearray()  # received octets behind that end
+        self._needed = 0  # minimum octets of the next commit, as far as known
 
     @property
     def waiting(self) -> int:
         return len(self._pieces)
 
     def add(self, position: int, octets: bytes) -> Iterator[tuple[int, bytes]]:
-        """Add a piece; yield the position and octets of the opening, and of whole commits, joined where several are.
+        """Add a piece. Yield positions and octets of the opening and of whole commits; consecutive commits are joined.
 
         Raises:
-            DamagedCommit: a commit or the opening is not as written, or octets between are missing. Nothing of it was
-                yielded; what was yielded before is good.
+            DamagedCommit: the opening or a commit is damaged, or octets are missing. Octets yielded before are
+                undamaged.
         """
         at = position_at(self._stretch.segment, self._end + len(self._pieces))
         if position != at:
@@ -144,7 +144,7 @@ class Incoming:
     """Incoming octets of a shipping replica, and the expected number of the next commit.
 
     Args:
-        end: of the copy's log.
+        end: end of the copy's log.
         number: number of the next commit; None if unknown.
     """
 
@@ -152,32 +152,32 @@ class Incoming:
         self.next_is(end, number)
 
     def next_is(self, end: int, number: int | None) -> None:
-        """Set the number of the next commit at the end of the log; the octets of an unfinished commit are dropped."""
+        """Set the number of the next commit at the end of the log; drop the octets of an incomplete commit."""
         self._end, self._number = end, number
-        self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped, and by whom
+        self._checks: tuple[Replica, CommitChecks] | None = None  # the shipped segment and its sender
 
     def stop(self, peer: Replica) -> None:
-        """Drop the octets of an unfinished commit of a replica."""
+        """Drop the octets of an incomplete commit of a replica."""
         if self._checks is not None and self._checks[0] == peer:
             self._checks = None
 
     def begin(self, peer: Replica, stretch: Stretch, end: int) -> None:
-        """A replica ships a segment from its opening on, behind the end of the copy's log.
+        """Begin a segment that a replica ships from its opening on, at the end of the copy's log.
 
-        A log that ends in the segment before goes on with the next number; where segments between were consumed, the
-        number is unknown.
+        The next commit's number is known if the log ends in the preceding segment, and unknown if segments in between
+        were consumed.
         """
         follows = end == self._end and segment_at(end) + 1 == stretch.segment
         self._checks = peer, CommitChecks(stretch, self._number if follows else None)
 
     def add(self, peer: Replica, data: Data, lineage: Lineage) -> Iterator[tuple[int, bytes]]:
-        """Add octets shipped by a replica; yield as :meth:`CommitChecks.add`.
+        """Add octets shipped by a replica; yields as :meth:`CommitChecks.add`.
 
         Args:
-            lineage: of the copy's log.
+            lineage: lineage of the copy's log.
 
         Raises:
-            DamagedCommit: as there, or the copy has no segment that the octets could belong to.
+            DamagedCommit: as there, or the copy has no segment for the octets.
         """
         if self._checks is None or self._checks[0] != peer:
             if not lineage:

@@ -1,4 +1,4 @@
-"""Runs a replica of a home: performs its actions on disk, links and etcd, and tells it the time."""
+"""Runs a replica of a home: performs its actions on disk, links and etcd, and drives its clock."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.indexing import Indexed
 
 FIXED_SEAT = Times(failover=math.inf)
-"""Times of a home that stays with its seat: no replica takes over."""
+"""Times of a home that stays with its seat: no other replica takes over."""
 
 ALARM_SHOWN = 60.0
 """Seconds for which operators see an alarm after its last occurrence."""
@@ -61,12 +61,12 @@ class CopyAlarms:
     """Alarms of a copy: logged at the first occurrence, and shown until :data:`ALARM_SHOWN` seconds after the last.
 
     Args:
-        number: of the home.
+        number: number of the home.
     """
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._raised: dict[str, float] = {}  # when each reason was last raised
+        self._raised: dict[str, float] = {}  # time of the last occurrence of each reason
 
     def __call__(self, reason: str) -> None:
         """Raise an alarm."""
@@ -89,7 +89,7 @@ class CopyOwner(Protocol):
     """Owner of a replica; called in the event loop."""
 
     def reveal(self, position: int) -> None:
-        """Everything up to a position is complete."""
+        """Note that everything up to a position is complete."""
 
     def serve(self, epoch: int) -> None:
         """Serve the home: the replica leads, its set has the whole log, and the directory is free for a store of the
@@ -103,31 +103,31 @@ class CopyOwner(Protocol):
         hanging sync keeps its thread."""
 
     def doubt(self, reason: str) -> None:
-        """Something of the copy is damaged, which its index is made of."""
+        """Mark the copy as damaged: its index would lack data."""
 
     def replaced(self) -> None:
         """Open the copy again: the leader's files are complete, and replace the copy's."""
 
 
 class CopiedHome:
-    """A replica at work.
+    """A replica with its I/O.
 
     Args:
-        number: of the home.
-        directory: the copy, just opened; it is closed at the end.
-        node: of this process.
+        number: number of the home.
+        directory: the opened copy; closed at the end.
+        node: node of this process.
         claims: the configuration in etcd.
-        sessions: with other replicas.
-        home: told what follows.
-        times: bounds of the clock.
-        alarm: logs what an operator is to know, and has it shown; one of its own unless given.
+        sessions: sessions with other replicas.
+        home: owner of the replica.
+        times: bounds for timing.
+        alarm: logs and displays messages for operators; by default a new one.
 
     Attributes:
         me: identity of the replica.
         roles: the protocol.
         alarm: the argument.
-        segments: of a leading home: keeps segments that members need from now on, and returns the lineage of its store,
-            with the segments before a gap. None before the store is open.
+        segments: for a leading home with an open store, a function: has the store keep the segments that members need
+            now, and returns the lineage of all its segments, including those before a gap. Otherwise None.
     """
 
     def __init__(
@@ -169,12 +169,12 @@ class CopiedHome:
         self._asked = Asked(claims, number, self.on_value, self.on_value, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
-        self._renews = False  # whether the disk takes another identity when it is closed
+        self._renews = False  # True if the disk takes a new identity at the close
 
     # --- life ---
 
     async def start(self) -> None:
-        """Read the configuration, and take part.
+        """Read the configuration, and join the protocol.
 
         Raises:
             EtcdError: etcd cannot be asked, or has no configuration of the home.
@@ -187,7 +187,7 @@ class CopiedHome:
         self._tick()
 
     def stop(self) -> None:
-        """Leave the protocol. The log stays as it is, synced or not; :meth:`close` has to follow."""
+        """Leave the protocol. The log stays as it is, synced or not. Call :meth:`close` afterwards."""
         if self._ended:
             return
         self._ended = True
@@ -219,8 +219,9 @@ class CopiedHome:
 
     @property
     def needed_from(self) -> int:
-        """First segment of the leader's log kept for members, at most :data:`~jumpmq.replication.needs.MOST_KEPT`
-        octets in all."""
+        """First segment of the leader's log that is kept for members; at most
+        :data:`~jumpmq.replication.needs.MOST_KEPT` octets of consumed segments are kept.
+        """
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
             return 0
@@ -229,12 +230,14 @@ class CopiedHome:
 
     @property
     def hangs(self) -> bool:
-        """True while a sync takes so long that the disk counts as dead (R9)."""
+        """True if the current sync takes so long that the disk counts as failed (R9)."""
         return self._pace.hangs(now())
 
     @property
     def delivers_until(self) -> float:
-        """Time up to which no peer can lead, so that messages may be delivered to consumers (R8); 0 for the past."""
+        """Time until which no other replica can lead, so that messages may be delivered (R8); 0 if that time is
+        over.
+        """
         return self._pace.delivers_until(now())
 
     # --- the end of an epoch ---
@@ -253,18 +256,18 @@ class CopiedHome:
     # --- the log of a leading home ---
 
     def begun(self, stretch: Stretch) -> None:
-        """Record the next segment begun by the store, synced."""
+        """Note the next segment, begun and synced by the store."""
         self._act(self.roles.on_begun(stretch))
         self._shipping.written()
 
     def written(self, position: int) -> None:
-        """Record the position up to which the store wrote, synced or not."""
+        """Note the position up to which the store has written, synced or not."""
         self._catching_up.on_written(position, now())
         self._act(self.roles.on_written(position))
         self._shipping.written()
 
     def ship_ahead(self, epoch: int, position: int, octets: bytes) -> bool:
-        """Ship a commit to all followers before the store of an epoch writes the commit; False if to none."""
+        """Ship a commit to all followers before the store of an epoch writes it; return False if it was not shipped."""
         leader = self.roles.leader
         if leader is None or leader.epoch != epoch or not self._shipping.ship_ahead(position, octets, epoch):
             return False
@@ -272,11 +275,11 @@ class CopiedHome:
         return True
 
     def synced(self, position: int) -> None:
-        """Record the position up to which the store synced."""
+        """Note the position up to which the store has synced."""
         self._act(self.roles.on_synced(position))
 
     def note_kept(self) -> None:
-        """Record the first segment from which the store has the log without a gap."""
+        """Note the first segment from which on the store has the log without a gap."""
         if self.segments is None:
             return
         there = {stretch.segment for stretch in self.segments()}
@@ -341,7 +344,7 @@ class CopiedHome:
                 self._act(self.roles.on_frame(peer, frame))
 
     def _on_data(self, peer: Replica, frame: Data) -> None:
-        """Pass whole commits to the replica; damage ends the session, and has the leader check its log."""
+        """Pass whole commits to the replica. Damage ends the session, and has the leader verify its log."""
         try:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
@@ -355,7 +358,9 @@ class CopiedHome:
         return self._sessions.send(self.number, peer, frame)
 
     def pause(self, peer: Replica, octets: int) -> float:
-        """Return the seconds to wait before octets are sent to a replica: clients come first while it catches up."""
+        """Return the pause in seconds before octets are sent to a replica: a replica that catches up must not delay
+        clients.
+        """
         leader = self.roles.leader
         return 0.0 if leader is None or peer in leader.waits() else self._catching_up.pause(octets, now())
 
@@ -406,9 +411,9 @@ class CopiedHome:
                     self._act(self.roles.on_begun(answer))
 
     def _index(self) -> None:
-        """Index the log of a following copy up to the mark; octets behind the mark may still change.
+        """Index the log of a following copy up to the mark; octets behind the mark may still be truncated.
 
-        A mark at the begin of a segment tells that its file is there, and not that its opening is.
+        A mark at the start of a segment says only that the segment's file exists; its opening may be missing.
         """
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
         mark = self.roles.copy.mark
@@ -424,8 +429,9 @@ class CopiedHome:
         self._index()
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
-        """Handle a failed write of the note. A mark is written with the next note, a promise is repeated; a candidate
-        ends, as peers wait for its promise."""
+        """Handle a failed write of the note. A mark waits for the next note. A promise is written again. A candidate
+        ends, as other replicas wait for it.
+        """
         if self.roles.candidate is not None:
             self._on_disk_failure(error)
             return
@@ -440,7 +446,7 @@ class CopiedHome:
     # --- etcd ---
 
     def on_value(self, value: Configuration, read: Read | None = None) -> None:
-        """Take a configuration from etcd: watched, or as the answer to a swap or to a read."""
+        """Process a configuration from etcd: from the watch, a swap or a read."""
         if self._ended:
             return
         before = self.roles.known
@@ -473,7 +479,7 @@ class CopiedHome:
                         self._files.want(action.to, action.frame.epoch)
                 case Note() | Cut() | Sync() | Open() | Append():
                     self._disk.do(action)
-                case Begin():  # the directory is a store's afterwards: no index run may go on in it
+                case Begin():  # from now on the directory belongs to a store; no index run may use it
                     self._indexing.end(partial(self._disk.do, action))
                 case Swap():
                     self._asked.swap(action)
@@ -494,7 +500,7 @@ class CopiedHome:
                     self._home.close(action.reason)
                 case Drop():
                     self.drop(action.peer)
-                case Renew():  # as the disk has lost stored octets
+                case Renew():  # the disk has lost stored octets
                     self._renews = True
                     self.alarm(action.reason)
                     self._home.stop(action.reason)

@@ -1,11 +1,11 @@
 """A copy of a home's log on disk: segments under ``log/``, byte for byte as the leader wrote them, and ``replica``.
 
-``replica`` is a line of JSON and a line with its CRC-32: the log's identity, that of this disk, the highest promised
-epoch, and the position up to which all was complete when it was noted (R6, R7). It is replaced as a whole and synced.
+``replica`` is a line of JSON and a line with its CRC-32: the identity of the log, the identity of this disk, the
+highest promised epoch, and the last noted complete position (R6, R7). It is replaced as a whole, and synced.
 
-Opening a copy makes it what it is taken for (R9): what lies behind the last whole commit is cut, octets behind the mark
-are written once more and synced, since the page cache may show what a failed sync has not written. A log that ends
-before its own mark has lost complete commits: the disk takes another identity, so that it is in no set.
+Opening a copy repairs its end (R9): octets behind the last whole commit are cut off, and octets behind the mark are
+written again and synced, because the page cache may show octets that a failed sync has not written. A log that ends
+before its own mark has lost complete commits: the disk takes a new identity, which is in no set.
 
 Methods block for the disk; :mod:`~jumpmq.nodes.replicas.disk_thread` calls them.
 """
@@ -46,7 +46,7 @@ REWRITTEN = 1 << 20
 
 
 class DamagedCopy(StoreError):
-    """Something of a copy that was complete is not as written."""
+    """Complete data of a copy is damaged."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Noted:
 
     Attributes:
         log: identity of the home's log.
-        disk: of this disk.
-        epoch: highest epoch that was promised.
-        mark: position up to which all is complete.
-        kept: position before which the log does not tell all: members need the files of this copy, such as a stream's
-            that were written without it.
-        known: JSON text of the last known configuration, for a home that etcd loses; empty for none.
+        disk: identity of this disk.
+        epoch: highest promised epoch.
+        mark: position up to which everything is complete.
+        kept: position before which the log is not sufficient: members need the files of this copy, such as those of a
+            stream that were written outside the log.
+        known: JSON text of the last known configuration, in case etcd loses it; empty for none.
     """
 
     log: str
@@ -78,7 +78,7 @@ class Noted:
         """Parse the file's content.
 
         Raises:
-            ValueError: it is not what :meth:`encode` makes.
+            ValueError: the content was not made by :meth:`encode`.
         """
         value = checked_file.decoded(octets)
         numbers = int(value["epoch"]), int(value["mark"]), int(value.get("kept", 0))
@@ -89,19 +89,19 @@ class CopyDirectory:
     """A copy, locked from creation to :meth:`close`. A missing directory is created.
 
     Args:
-        directory: laid out like a home's.
+        directory: directory with the layout of a home's.
         log: identity of the home's log.
         files: the file calls to use.
 
     Attributes:
         noted: content of ``replica``.
-        lineage: of the log as written.
-        renewed: True if the disk took another identity, because it had lost complete commits.
-        next_number: number of the commit that followed at the end of the log when it was opened, or last cut; None
-            where that is unknown.
+        lineage: lineage of the written log.
+        renewed: True if the disk took a new identity, after a loss of complete commits.
+        next_number: number of the next commit at the end of the log, as of the opening or the last truncation; None if
+            unknown.
 
     Raises:
-        DamagedCopy: something complete of the log is not as written.
+        DamagedCopy: a complete part of the log is damaged.
         StoreError: the directory is in use, of another log, or cannot be read or written; the text says what to do.
     """
 
@@ -109,9 +109,9 @@ class CopyDirectory:
         self.directory = directory
         self.renewed = False
         self._files = files or Files()
-        self._segment: tuple[int, int] | None = None  # number and descriptor of the segment that is written
-        self._allocated = self._zeroed = 0  # octets of its file with room on disk; written, if as zeros
-        self._unsynced = False  # whether octets were written to it since the last sync
+        self._segment: tuple[int, int] | None = None  # number and descriptor of the current segment's file
+        self._allocated = self._zeroed = 0  # allocated octets of that file, and those of them written as zeros
+        self._unsynced = False  # True if octets were written since the last sync
         self._lock: DirectoryLock | None = DirectoryLock(directory)
         try:
             self.noted = self._read_note(log)
@@ -136,10 +136,9 @@ class CopyDirectory:
 
     @property
     def kept(self) -> int:
-        """Start of the gapless end of the log: the position from which the log can be shipped.
+        """Position from which the log has no gap, so that it can be shipped.
 
-        A copy that was made from files may have none of the last segments, as the index had all: the mark is that
-        position then.
+        A copy made from files may lack the last segments, if its index had all of them. The position is then the mark.
         """
         mark = self.noted.mark
         if mark > self.end and mark == before(segment_at(mark) + 1):
@@ -173,15 +172,15 @@ class CopyDirectory:
     # --- promise, mark, identity ---
 
     def note(self, epoch: int, mark: int) -> None:
-        """Sync a promise and a mark; neither ever falls."""
+        """Sync a promise and a mark; neither ever decreases."""
         self._write_note(replace(self.noted, epoch=max(epoch, self.noted.epoch), mark=max(mark, self.noted.mark)))
 
     def know(self, configuration: str) -> None:
-        """Sync the configuration of the home."""
+        """Sync the last known configuration of the home."""
         self._write_note(replace(self.noted, known=configuration))
 
     def renew(self) -> None:
-        """Take a new identity, which is in no set: the octets on the disk no longer count as stored."""
+        """Take a new identity, which is in no set: the octets on this disk no longer count as stored."""
         self.renewed = True
         self._write_note(replace(self.noted, disk=secrets.token_hex(8), mark=0, kept=0))
 
@@ -189,7 +188,7 @@ class CopyDirectory:
         path = self.directory / NOTE
         try:
             noted = Noted.decode(path.read_bytes())
-        except FileNotFoundError:  # it is new, or that of a home which had no copies so far
+        except FileNotFoundError:  # the copy is new, or the home had no copies so far
             noted = Noted(log, secrets.token_hex(8))
             self._write_note(noted)
             return noted
@@ -248,7 +247,7 @@ class CopyDirectory:
     # --- writing ---
 
     def begin(self, epoch: int) -> Stretch:
-        """Begin a segment of an own epoch at the end, synced."""
+        """Begin a segment of an own epoch at the log's end, and sync it."""
         number = self.lineage[-1].segment + 1 if self.lineage else 1
         opening = Opening(number, self.next_commit(), secrets.randbits(32), epoch)
         stretch = Stretch(number, epoch, opening.salt, 0)
@@ -281,10 +280,11 @@ class CopyDirectory:
         self.lineage = grown_to(self.lineage, position + len(octets))
 
     def place(self, octets: Sequence[bytes]) -> tuple[int, int, list[bytes]] | None:
-        """Place octets at the end, where the segment's file has room, for a caller that writes and syncs them.
+        """Reserve a place for octets at the log's end, within the segment's allocated room, for a caller that writes
+        and syncs them.
 
         Returns:
-            The file, the offset in it, and what is to be written there; None where :meth:`append` is to be used.
+            The file, the offset, and the octets to write; None if :meth:`append` has to be used.
         """
         if self._segment is None or type(self._files) is not Files:
             return None
@@ -296,7 +296,7 @@ class CopyDirectory:
         return file, last.end, [*octets]
 
     def _write(self, file: int, offset: int, octets: bytes) -> None:
-        """Write octets into room made ahead, as a leader does: a sync of a file that grows costs more."""
+        """Write octets into allocated room, as a leader does: a sync is slower while a file grows."""
         end = offset + len(octets)
         if end > self._allocated:
             room = -(-(end - self._allocated) // ALLOCATION) * ALLOCATION
@@ -316,7 +316,9 @@ class CopyDirectory:
             self._unsynced = False
 
     def cut(self, position: int) -> None:
-        """Truncate the log at a position, synced. The last file goes first: a crash leaves a shorter log, no hole."""
+        """Truncate the log at a position, synced. The last file is removed first: after a crash the log is shorter,
+        without a gap.
+        """
         self.sync()
         self._release()
         lineage = cut_to(self.lineage, position)
@@ -331,7 +333,7 @@ class CopyDirectory:
         self.next_number = self.next_commit() if lineage else None
 
     def remove(self, segments: Collection[int]) -> None:
-        """Remove segments consumed according to the copy's index, in ascending order."""
+        """Remove consumed segments, by the copy's index, in ascending order."""
         assert max(segments) < segment_at(self.noted.mark), "only what is complete is consumed"
         for segment in sorted(segments):
             self._files.remove(self.path(segment))
@@ -340,7 +342,7 @@ class CopyDirectory:
     # --- the end ---
 
     def release(self) -> None:
-        """Hand the directory over to a store. Afterwards only :meth:`note` may be called."""
+        """Hand the directory over to a store. Only :meth:`note` may be called afterwards."""
         self.sync()
         self._release()
         if self._lock is not None:

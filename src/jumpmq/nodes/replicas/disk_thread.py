@@ -1,8 +1,8 @@
-"""The threads of a copy's directory: what was asked for meanwhile is done together, and synced once.
+"""The threads of a copy's directory: waiting tasks are performed together, with one sync.
 
-Answers come in the order of the questions, in the event loop. While a sync runs, what comes waits, and is then written
-and synced together: one ``fdatasync`` for all commits that came during the last one. Nearly all commits are written
-into room that the file has, by the compiled thread of the store: it waits for the disk, and not for the interpreter.
+Results come in the order of the tasks, in the event loop. Tasks that arrive during a sync are written and synced
+together after it: one ``fdatasync`` for all commits that came during the last one. Most commits fit into allocated
+room, and the store's compiled thread writes them: it waits for the disk without holding the interpreter.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Remove(NamedTuple):
 
 
 class Know(NamedTuple):
-    """Note the configuration of the home, as JSON text."""
+    """Write the home's configuration, as JSON text, into the note."""
 
     configuration: str
 
@@ -41,11 +41,11 @@ class DiskThread:
     """Performs tasks on a directory.
 
     Args:
-        directory: used by nothing else, until the last answer.
-        loop: in which answers are told.
-        on_answers: takes the answers of a batch.
-        on_failure: takes the error that ended a batch; nothing is done any more.
-        on_work: told when a batch begins (True) and ends (False).
+        directory: directory used exclusively, until the last answer.
+        loop: event loop for the callbacks.
+        on_answers: called with the results of a batch.
+        on_failure: called with the error that ended a batch; nothing is performed any more.
+        on_work: called when a batch begins (True) and ends (False).
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class DiskThread:
         self._on_failure = on_failure
         self._on_work = on_work
         self._loop = loop
-        self._writer: _CompiledThread | None = None  # made when there is something for it
+        self._writer: _CompiledThread | None = None  # created at the first use
         self._thread = Background("jumpmq-copy", self._wake)
-        self._waiting: list[Task] = []  # for the batch under way
+        self._waiting: list[Task] = []  # tasks for the next batch
         self._works = self._failed = self._closed = False
 
     def do(self, task: Task) -> None:
@@ -75,14 +75,14 @@ class DiskThread:
             self._begin()
 
     def end(self) -> None:
-        """Do nothing more, and drop the answers of the batch under way."""
+        """Perform nothing more, and drop the results of the current batch."""
         self._closed = True
         self._waiting.clear()
         if self._writer is not None:
             self._writer.end()
 
     def close(self) -> None:
-        """Wait for the batch under way, after :meth:`end`. May block for the disk."""
+        """Wait for the current batch, after :meth:`end`. May block for the disk."""
         self._thread.close(deliver=False)
         if self._writer is not None:
             self._writer.close()
@@ -118,15 +118,15 @@ class DiskThread:
             self._on_failure(result)
             return
         if self._waiting:
-            self._begin()  # the disk works while answers are acted on
+            self._begin()  # the disk works while the results are processed
         self._on_answers(result)
 
 
 class _CompiledThread:
-    """The compiled writing thread, with its results told in an event loop.
+    """The compiled writing thread, with callbacks in an event loop.
 
     Args:
-        on_result: called with the number of the error of each write; 0 for none.
+        on_result: called after each write with the error number; 0 for success.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_result: Callable[[int], None]) -> None:
@@ -141,11 +141,11 @@ class _CompiledThread:
         self._worker.append(file, offset, buffers)
 
     def end(self) -> None:
-        """Tell no more results."""
+        """Make no more calls."""
         self._loop.remove_reader(self._readable)
 
     def close(self) -> None:
-        """Wait for the write under way, after :meth:`end`. May block for the disk."""
+        """Wait for the current write, after :meth:`end`. May block for the disk."""
         self._worker.close()
         os.close(self._readable)
         os.close(self._writable)
@@ -161,7 +161,7 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
     """Perform tasks in order, with a sync where a task requires one, and at the end.
 
     Raises:
-        OSError: one that writes the log fails; nothing behind it is done.
+        OSError: a write to the log failed; later tasks are not performed.
     """
     answers: list[Answer] = []
     for place, task in enumerate(batch):
@@ -173,7 +173,7 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
             case Note():
                 answers.append((task, _noted(directory, task)))
             case Know():
-                with contextlib.suppress(OSError):  # the next one may fit; the file is as it was
+                with contextlib.suppress(OSError):  # the next note may fit; the file is unchanged
                     directory.know(task.configuration)
             case Cut():
                 directory.cut(task.position)

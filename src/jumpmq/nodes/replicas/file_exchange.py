@@ -1,5 +1,6 @@
-"""Exchange of files between a leader and members whose logs end before the start of the leader's log: both ends, with a
-thread."""
+"""Transfer of files from a leader to members whose logs end before the leader's log begins: both ends, with a thread
+for the disk.
+"""
 
 import asyncio
 import logging
@@ -20,13 +21,13 @@ from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
 
 JOIN_RETRY = 5.0
-"""Delay before an abandoned join by files begins again, with a new manifest, in seconds."""
+"""Delay before a failed transfer starts again with a new manifest, in seconds."""
 
 OFFERED = 60.0
-"""Seconds after the last request for files in which a leader removes no segment."""
+"""Seconds after a member's last request for files during which the leader removes no segment."""
 
 STALLED = 600.0
-"""Seconds without progress of a member that asks for files, until the leader keeps its log no longer for the member."""
+"""Seconds without progress of a requesting member, after which the leader no longer keeps its log for the member."""
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,10 @@ class DamagedOffer(Exception):
 
 
 class _FileOffer:
-    """Files offered to a member, and how far that member has come.
+    """Files offered to a member, and the member's progress.
 
-    A member whose join fails asks for a manifest again, and for the same files. So progress is an attempt that gets
-    more than each attempt before.
+    A member whose transfer fails starts over, with a new manifest and the same files. An attempt therefore counts as
+    progress only when it gets more than each attempt before.
 
     Attributes:
         files: the files.
@@ -47,18 +48,18 @@ class _FileOffer:
 
     def __init__(self, files: OfferedFiles) -> None:
         self.files = files
-        self._asked = self._progressed = boot_time()  # when the member last asked; when it last got more than ever
-        self._got = self._most = 0  # octets in this attempt; in the best one
-        self._listed = 0.0  # since when a manifest is being made, which may take long; 0 while none is
+        self._asked = self._progressed = boot_time()  # times of the last request, and of the last new maximum
+        self._got = self._most = 0  # octets of this attempt, and of the best one
+        self._listed = 0.0  # start of the making of a manifest, which may take long; 0 otherwise
 
     @property
     def holds(self) -> bool:
-        """True while the member may be taking files: no segment is to be removed."""
+        """True while the member may be receiving files: no segment may be removed."""
         return self.is_listed or (boot_time() - self._asked < OFFERED and not self.is_stalled)
 
     @property
     def is_stalled(self) -> bool:
-        """True if the member goes on asking, and gets no further."""
+        """True if the member requests files without progress."""
         return not self._listed and boot_time() - self._progressed >= STALLED
 
     @property
@@ -67,33 +68,33 @@ class _FileOffer:
         return self._listed > 0
 
     def on_want(self, want: Want) -> None:
-        """Note a question."""
+        """Note a request."""
         now = boot_time()
-        if now - self._asked >= OFFERED:  # it was away meanwhile
+        if now - self._asked >= OFFERED:  # the member was down meanwhile
             self._progressed, self._most = now, 0
         self._asked = now
         if not want.name:
             self._got = 0
 
     def list(self, begins: bool) -> None:
-        """Note the begin or the end of the making of a manifest."""
+        """Note the start or the end of the making of a manifest."""
         now = boot_time()
         if not begins:
             self._asked, self._progressed = now, self._progressed + now - self._listed
         self._listed = now if begins else 0.0
 
     def on_sent(self, octets: int) -> None:
-        """Note octets of a file that were sent."""
+        """Note sent octets of a file."""
         self._got += octets
         if self._got > self._most:
             self._most, self._progressed = self._got, boot_time()
 
 
 class Exchanging(Protocol):
-    """The replica of an exchange of files.
+    """The replica of a transfer.
 
     Attributes:
-        number: of the home.
+        number: number of the home.
         roles: the protocol.
         segments: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
     """
@@ -107,17 +108,17 @@ class Exchanging(Protocol):
     def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def doubt(self, reason: str) -> None:
-        """Report damage of the local copy, and have the copy replaced once another replica leads the home."""
+        """Mark the local copy as damaged, and have it replaced once another replica leads the home."""
 
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
 
     def on_installed(self) -> None:
-        """Handle the complete set of files, which replaces the copy when the copy is opened again."""
+        """Handle the complete set of files. It replaces the copy when the copy is reopened."""
 
 
 class FileExchange:
-    """Offers the files of a leader's copy, and takes files into a member's copy.
+    """Sends the files of a leader's copy, and receives files for a member's copy.
 
     Args:
         home: the replica.
@@ -130,25 +131,25 @@ class FileExchange:
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._offered: dict[Replica, _FileOffer] = {}
-        self._joining: Joining | None = None  # the join by files that is under way here
-        self._came = 0.0  # when something of it came, or was asked for
-        self._pages = Pages()  # of the manifest that is coming
+        self._joining: Joining | None = None  # the current transfer to this copy
+        self._came = 0.0  # time of its last input or request
+        self._pages = Pages()  # received pages of the manifest
         self._coming = ComingFiles(directory.directory)
         self._thread = Background("jumpmq-join", self._wake)
         self._is_closed = False
-        self._checks = False  # whether the leader's log is being read again
+        self._checks = False  # True while the leader's log is being verified
 
     @property
     def offers(self) -> bool:
-        """True while a member may be taking files: no segment is to be removed."""
+        """True while a member may be receiving files: no segment may be removed."""
         return any(offer.holds for offer in self._offered.values())
 
     def stop(self) -> None:
-        """Exchange no more files."""
+        """End all transfers."""
         self._is_closed = True
 
     def close(self) -> None:
-        """Wait for the files under way, after :meth:`stop`. May block for the disk."""
+        """Wait for the current disk operation, after :meth:`stop`. May block for the disk."""
         self._thread.close(deliver=False)
 
     def _wake(self) -> None:
@@ -168,7 +169,7 @@ class FileExchange:
         if peer not in self._offered:
             self._offered[peer] = _FileOffer(OfferedFiles(self._directory.directory, peer.rpartition(".")[2]))
         offer = self._offered[peer]
-        # From now on no segment is removed that the index may not cover.
+        # From now on, segments that the index may not cover stay.
         offer.on_want(want)
         if offer.is_stalled:
             home.alarm(
@@ -181,7 +182,7 @@ class FileExchange:
             offer.list(begins=True)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
-        # Else the member gets the damage too: a home with fewer copies than its minimum confirms nothing.
+        # Otherwise the damage is sent as it is: with fewer copies than its minimum, the home confirms nothing.
         is_spared = len(leader.known.set) > leader.known.min
 
         def read() -> Piece | Manifest:
@@ -216,9 +217,9 @@ class FileExchange:
         self._thread.run(read, send)
 
     def check(self, position: int) -> None:
-        """Read the leader's log again, from the segment of a position on, after a follower refused octets as damaged.
+        """Verify the leader's log, from the segment of a position on, after a follower refused octets as damaged.
 
-        Octets damaged on the way to the follower are no damage of the log, and change nothing here.
+        Damage in transit to the follower does not concern the log, and has no effect here.
         """
         if self._checks or self._is_closed:
             return
@@ -248,7 +249,7 @@ class FileExchange:
         self._join(self._joining.start())
 
     def on_frame(self, peer: Replica, frame: Manifest | Piece) -> None:
-        """Take a page of a manifest, or a piece of a file, of the leader."""
+        """Process a page of a manifest, or a piece of a file, from the leader."""
         joining = self._joining
         if joining is None or peer != joining.source:
             return
@@ -274,7 +275,8 @@ class FileExchange:
                     self._home.alarm(step.reason)
                     self._loop.call_later(JOIN_RETRY, self._begin_again, self._joining)
                     self._joining = None
-                    self._coming = ComingFiles(self._directory.directory)  # what has come is not of the next manifest
+                    # received files do not belong to the next manifest
+                    self._coming = ComingFiles(self._directory.directory)
                 case Put():
                     self._thread.run(partial(self._coming.put, step), self._home.on_file)
                 case Clear():
@@ -283,7 +285,7 @@ class FileExchange:
                     self._thread.run(partial(self._coming.install, step, self._directory.noted), self._on_installed)
 
     def _begin_again(self, given_up: Joining | None) -> None:
-        """Begin a new session with the leader, which reports again that the log ends before the start of its own."""
+        """Start a new session with the leader, which will report again that the log ends before its own begins."""
         if given_up is not None and self._joining is None and not self._is_closed:
             self._home.drop(given_up.source)
 

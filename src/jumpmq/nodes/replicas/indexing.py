@@ -1,8 +1,8 @@
 """Indexing of a copy in a child process, to spare the event loop and the memory of the parent.
 
-``python -m jumpmq.nodes.replicas.indexing DIRECTORY SEGMENT`` brings the index of a copy up to a segment, and prints
-the result as JSON. The process holds the lock of the directory, too, by a descriptor that it inherits: no other
-process opens the copy before it has ended. It ends when its standard input does, and may be killed at any point.
+``python -m jumpmq.nodes.replicas.indexing DIRECTORY SEGMENT`` updates the index of a copy up to a segment, and prints
+the result as JSON. The child process inherits a descriptor of the directory's lock, so that no other process opens the
+copy before the child has ended. The child ends when its standard input ends, and may be killed at any point.
 """
 
 import json
@@ -20,22 +20,22 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, UnfitCopy, index_sealed
 
 UNFIT = 2
-"""Exit status of a process that found something missing or damaged."""
+"""Exit status of a child that found missing or damaged data."""
 
 NICENESS = 10
-"""Niceness of a run: lowest priority for the processor."""
+"""Niceness of a child: lowest priority for the processor."""
 
 
 class Indexing:
     """Indexing runs of a copy, in sequence.
 
     Args:
-        directory: of the copy.
-        soon: has a function called in the event loop; any thread may call it.
-        on_indexed: takes the result of a run.
-        on_unfit: told what is missing or damaged, where a run ended for that.
-        on_failure: told why a run failed otherwise.
-        retry: seconds after a failed run before the next one: a full disk may have room by then.
+        directory: directory of the copy.
+        soon: schedules a function in the event loop; called from any thread.
+        on_indexed: called with the result of a run.
+        on_unfit: called with the missing or damaged file, if a run ended for that reason.
+        on_failure: called with the error of a failed run.
+        retry: seconds between a failed run and the next run: a full disk may have room by then.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Indexing:
         self._thread = Background("jumpmq-indexing", self._wake)
         self._soon = soon
         self._process: subprocess.Popen[bytes] | None = None
-        self._tried = 0  # segment of the last run, unless that failed
-        self._resumes = 0.0  # before which no run begins, as the last one failed
+        self._tried = 0  # segment of the last successful run
+        self._resumes = 0.0  # earliest time for the next run after a failure
         self._runs = self._ended = False
 
     @property
@@ -65,10 +65,10 @@ class Indexing:
         return 0.0 < self._resumes <= boot_time()
 
     def run(self, before: int, lock: int) -> None:
-        """Begin a run, unless a run is in progress, reached the same segment, or failed moments ago.
+        """Begin a run, unless a run is in progress, has reached the same segment, or has just failed.
 
         Args:
-            before: the segment that the index is to come up to.
+            before: segment up to which the index is updated.
             lock: descriptor of the directory's lock.
         """
         if self._runs or self._ended or before <= self._tried or boot_time() < self._resumes:
@@ -77,7 +77,7 @@ class Indexing:
         self._thread.run(lambda: self._run(before, lock), self._done)
 
     def end(self, then: Callable[[], None]) -> None:
-        """Kill the run under way, begin no other, and call a function once none is."""
+        """Kill the current run, begin no further run, and call a function once no run is in progress."""
         self.stop()
         if self._runs:
             self._thread.run(lambda: None, lambda result: then())
@@ -90,7 +90,7 @@ class Indexing:
         self._kill()
 
     def close(self) -> None:
-        """Wait for the end of the run that was killed by :meth:`stop`. May block for the disk."""
+        """Wait for the end of the run killed by :meth:`stop`. May block for the disk."""
         self._thread.close(deliver=False)
 
     def _wake(self) -> None:
@@ -101,7 +101,7 @@ class Indexing:
             self._process.kill()
 
     def _run(self, before: int, lock: int) -> Indexed:
-        """Wait for a process. In the thread."""
+        """Run a child process and wait for it, in the thread."""
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "jumpmq.nodes.replicas.indexing", str(self._directory), str(before)],
             pass_fds=[lock],
@@ -131,7 +131,7 @@ class Indexing:
             (self._on_unfit if isinstance(result, UnfitCopy) else self._on_failure)(str(result))
         else:
             self._resumes = 0.0
-            self._tried = result.segment  # one run may not come all the way
+            self._tried = result.segment  # a run may end before the requested segment
             self._on_indexed(result)
 
 

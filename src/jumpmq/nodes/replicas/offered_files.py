@@ -1,9 +1,9 @@
-"""Files of a leader's copy, for new members and members away longer than the log is kept.
+"""Files of a leader's copy, for new members, and for members that were down longer than the log is kept.
 
-They get the index, the sealed segments of the log in which all is complete, and the files of streams. The index is
-copied first, by SQLite's backup; the segments that it does not cover are kept until the member has them. Files only
-grow or go: of each, the octets that it had when the manifest was made are sent; of a stream's file, which is allocated
-ahead, those of whole commits.
+A member gets the index, the sealed segments of the log with complete commits only, and the files of streams. The index
+is copied first, by SQLite's backup; segments that the copied index does not cover are kept until the member has them.
+Files only grow or disappear. Of each file, the member gets the octets that existed when the manifest was made; of a
+stream's file, which is allocated in advance, the octets of whole commits.
 
 All methods block for the disk.
 """
@@ -21,32 +21,31 @@ from jumpmq.store import comparing, schema, stream_files, stream_segment
 from jumpmq.store.log import relative_name
 
 INDEX_COPY = "index-for-copies"
-"""Begin of the names of copies of the index; the member's disk follows."""
+"""Prefix of the names of copied indexes; the member's disk follows."""
 
 
 class OfferedFiles:
-    """Files of a leading home, offered to a single member, with a manifest and a copy of the index of its own.
+    """Files of a leading home for one member, with its own manifest and copy of the index.
 
     Args:
-        directory: of the home.
-        member: tells the member from others, in a file's name.
+        directory: directory of the home.
+        member: identifies the member in file names.
     """
 
     def __init__(self, directory: Path, member: str) -> None:
         self._directory = directory
         self._index_copy = directory / f"{INDEX_COPY}-{member}"
-        self._lengths: dict[str, int] = {}  # of the files of the last manifest, by name
+        self._lengths: dict[str, int] = {}  # of the files in the last manifest, by name
 
     def manifest(self, epoch: int, kept: int, lineage: Lineage) -> Manifest:
         """List the files.
 
         Args:
-            kept: position behind which the leader has all octets.
-            lineage: of the sealed segments in which all is complete.
+            kept: position from which on the leader has all octets.
+            lineage: lineage of the sealed segments with complete commits only.
 
         Raises:
-            OSError: a file cannot be read.
-            sqlite3.Error: the index cannot be copied.
+            OSError: a file cannot be read. sqlite3.Error: the index cannot be copied.
         """
         self._copy_index()
         ends = {relative_name(stretch.segment): stretch.end for stretch in lineage}
@@ -59,7 +58,7 @@ class OfferedFiles:
             try:
                 length = ends.get(name) or self._length(name)
                 files.append(File(name, length, self._checksum(name, length)))
-            except FileNotFoundError:  # a stream's retention may have let go of it just now
+            except FileNotFoundError:  # a stream's retention may just have deleted the file
                 if not name.startswith(f"{stream_files.DIRECTORY}/"):
                     raise
         self._lengths = {file.name: file.length for file in files}
@@ -69,7 +68,7 @@ class OfferedFiles:
         """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the file cannot be read.
         """
         octets = b""
         length = self._lengths.get(name, 0)
@@ -109,8 +108,8 @@ class OfferedFiles:
 
 
 def damaged_segment(directory: Path, lineage: Lineage) -> str:
-    """Return the name of the first segment that is not as written, by the checksums of its commits; empty without
-    damage. Half of the time is left to clients.
+    """Return the name of the first damaged segment, by the checksums of its commits; empty without damage. Pauses for
+    half of the time, in favour of clients.
 
     Raises:
         OSError: a segment cannot be read.

@@ -1,18 +1,18 @@
 """Sessions between the replicas of a home, over links.
 
-A session begins when both sides have said HELLO for the home, with their identities. Either side begins another by one
-more HELLO, which the other answers with its own; what it had sent before is of the former session and is dropped. So a
-replica can drop a session while the link, which carries other records, goes on.
+A session begins when both sides have sent HELLO for the home, with their identities. Either side may start a new
+session with a further HELLO, which the other side answers with its own; frames sent before belong to the former
+session, and are dropped. A replica can thus end a session while the link goes on carrying other records.
 
 =========  =================  =====================================
 session    event              then
 =========  =================  =====================================
-down       link up            say HELLO
-down       HELLO, said        up
-down       HELLO, not said    heard; up once HELLO is said
-up         HELLO              down, say HELLO, up
-up         drop               down; HELLO is said after a while
-any        link down          down, nothing said or heard
+down       link up            send HELLO
+down       HELLO, one sent    up
+down       HELLO, none sent   heard; up once HELLO is sent
+up         HELLO              down, send HELLO, up
+up         drop               down; HELLO is sent after a pause
+any        link down          down, nothing sent or heard
 =========  =================  =====================================
 """
 
@@ -48,10 +48,10 @@ class _ReplicaSession:
     """A session of a home on a link.
 
     Attributes:
-        said: whether HELLO was sent.
-        heard: identity in the HELLO that came; empty before.
-        up: whether both are so, and the party was told.
-        timer: for the next HELLO after a drop.
+        said: True once HELLO was sent.
+        heard: identity in the received HELLO; empty before.
+        up: True if both sides have sent HELLO, and the party was notified.
+        timer: timer for the HELLO after a drop.
     """
 
     said: bool = False
@@ -64,17 +64,17 @@ class ReplicaSessions:
     """Sessions of the local replicas.
 
     Args:
-        links: between homes.
+        links: links between homes.
 
     Attributes:
-        node_at: the node of a home; empty where that is not known.
+        node_at: returns the node of a home; empty if unknown.
     """
 
     def __init__(self, links: Links) -> None:
         self.node_at: Callable[[int], str] = lambda home: ""
         self._links = links
-        self._parties: dict[int, Party] = {}  # by the home that is copied
-        self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by home that is copied, and home of the link
+        self._parties: dict[int, Party] = {}  # by the copied home
+        self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by the copied home, and the home of the link
         links.handlers[REPLICA] = self._receive
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -82,21 +82,21 @@ class ReplicaSessions:
     # --- parties ---
 
     def join(self, home: int, party: Party) -> None:
-        """Begin the sessions of a home, on all links."""
+        """Start the sessions of a home, on all links."""
         self._parties[home] = party
         for peer in self._links.homes:
             self._say(home, peer)
 
     def leave(self, home: int) -> None:
-        """End the sessions of a home, without a word to the party; the other sides notice by silence, or at the next
-        HELLO.
+        """End the sessions of a home without a notice to the party. The other sides notice by the silence, or at the
+        next HELLO.
         """
         self._parties.pop(home, None)
         for key in [key for key in self._sessions if key[0] == home]:
             self._forget(key)
 
     def send(self, home: int, peer: Replica, frame: Frame) -> int:
-        """Send a frame in the session with a replica; return its size in octets, 0 without a session."""
+        """Send a frame to a replica with a session; return its size in octets, 0 without a session."""
         if (link := self._link(home, peer)) is None:
             return 0
         octets = encode(home, frame)
@@ -104,7 +104,7 @@ class ReplicaSessions:
         return len(octets)
 
     def send_all(self, home: int, peers: Iterable[Replica], frame: Frame) -> None:
-        """Send a frame in the sessions with replicas."""
+        """Send a frame to the replicas with a session."""
         octets = encode(home, frame)
         for peer in peers:
             if (link := self._link(home, peer)) is not None:
@@ -156,7 +156,7 @@ class ReplicaSessions:
         if node_of(frame.replica) != self.node_at(link.peer):
             log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
             return
-        if session is None:  # kept also where the home has no party here yet: HELLO is not said twice
+        if session is None:  # kept without a local party, too, so that HELLO is not sent twice
             session = self._sessions[home, link.peer] = _ReplicaSession()
         if session.up:
             session.said = False

@@ -1,8 +1,8 @@
 """Shipping of a leader's log: reads the files, and sends each follower the octets from the follower's end on.
 
-Followers are fed from the files, new commits and old ones alike: a follower that is behind costs neither memory nor a
-lock. Small new commits go from memory, before the store's own write (:meth:`Shipping.ship_ahead`), if all followers
-have everything before them. Per follower about :data:`WINDOW` octets are sent and not answered as stored.
+Followers get octets from the files, new and old commits alike: a lagging follower needs neither memory nor a lock.
+Small new commits go out from memory, before the store's own write (:meth:`Shipping.ship_ahead`), if all followers have
+everything before them. About :data:`WINDOW` octets are in flight to each follower.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from jumpmq.store.log import DIRECTORY, file_name, read_whole
 from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE
 
 PIECE = 512 << 10
-"""Octets of a frame at most."""
+"""Maximum octets of a frame."""
 
 WINDOW = 8 << 20
-"""Maximum of sent and not yet stored octets per follower."""
+"""Maximum octets in flight to a follower, sent and not reported as stored."""
 
 COMPLETE_INTERVAL = 0.02
 """Interval between frames with the complete position, in seconds."""
@@ -36,12 +36,12 @@ class Shipping:
     """Ships the log of a copy: from a leader to followers, or from a follower to a candidate with a shorter log.
 
     Args:
-        directory: of the home.
+        directory: directory of the home.
         copy: the shipped copy, with its lineage.
         send: sends a frame to a replica.
         send_all: sends a frame to several replicas.
-        on_gone: told of a follower that needs octets which cannot be read.
-        pause: tells the seconds to wait before so many octets are sent to a replica.
+        on_gone: called with a follower that needs unreadable octets.
+        pause: returns the pause in seconds before the given octets are sent to a replica.
         window: see :data:`WINDOW`.
         piece: see :data:`PIECE`.
     """
@@ -65,7 +65,7 @@ class Shipping:
         self._on_gone = on_gone
         self._pause = pause
         self._followers: dict[Replica, _Follower] = {}
-        self._complete: dict[Replica, Complete] = {}  # that followers are to be told
+        self._complete: dict[Replica, Complete] = {}  # complete positions to be sent to followers
         self._telling: asyncio.TimerHandle | None = None
 
     def ship(self, peer: Replica, position: int, epoch: int) -> None:
@@ -73,7 +73,7 @@ class Shipping:
         self._begin(peer, _Follower(position, self._window), epoch)
 
     def fill(self, peer: Replica, position: int, epoch: int) -> None:
-        """Ship the present log to a candidate from a position on, and report the end."""
+        """Ship the current log to a candidate from a position on, and report its end."""
         self._begin(peer, _Follower(position, self._window, until=self._copy.end), epoch)
 
     def _begin(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
@@ -82,7 +82,7 @@ class Shipping:
         follower.task = asyncio.get_running_loop().create_task(self._run(peer, follower, epoch), name=f"ship to {peer}")
 
     def stop(self, peer: Replica) -> None:
-        """Ship nothing more to a replica."""
+        """Stop shipping to a replica."""
         if (follower := self._followers.pop(peer, None)) is not None and follower.task is not None:
             follower.task.cancel()
 
@@ -94,7 +94,9 @@ class Shipping:
             self._telling = None
 
     def tell_complete(self, peer: Replica, frame: Complete) -> None:
-        """Send a follower the complete position soon, once for several commits: no client waits for the frame."""
+        """Send a follower the complete position soon. No client waits for the frame: one frame covers several
+        commits.
+        """
         self._complete[peer] = frame
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(COMPLETE_INTERVAL, self._tell_complete)
@@ -106,7 +108,7 @@ class Shipping:
             self._send(peer, frame)
 
     def written(self) -> None:
-        """The log has grown."""
+        """Note that the log has grown."""
         end = self._copy.end
         for follower in self._followers.values():
             if follower.at < end:
@@ -115,7 +117,7 @@ class Shipping:
     def ship_ahead(self, position: int, octets: bytes, epoch: int) -> bool:
         """Ship a commit that is about to be written at a position, if all followers have the log up to there.
 
-        The files are not waited for. No follower gets the octets if one has to get others first, from the files.
+        Otherwise no follower gets the octets now: a follower has to get earlier octets first, from the files.
         """
         followers = self._followers.values()
         if not followers or not all(follower.is_at(position) for follower in followers):
@@ -127,13 +129,13 @@ class Shipping:
         return True
 
     def stored(self, peer: Replica, position: int) -> None:
-        """A replica has stored all up to a position."""
+        """Note that a replica has stored the log up to a position."""
         if (follower := self._followers.get(peer)) is not None:
             follower.stored(position)
 
     @property
     def positions(self) -> dict[Replica, int]:
-        """Position up to which the log was sent, by follower."""
+        """Position sent to each follower."""
         return {peer: follower.at for peer, follower in self._followers.items()}
 
     async def _run(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
@@ -155,7 +157,7 @@ class Shipping:
                 descriptor = file.of(self._directory, stretch.segment)
                 if stretch.segment == self._copy.lineage[-1].segment:
                     octets = read_whole(descriptor, length, offset)
-                else:  # it may have to come from the disk
+                else:  # the octets may have to be read from the disk
                     octets = await asyncio.to_thread(read_whole, descriptor, length, offset)
                 if len(octets) < length:
                     raise OSError(0, f"it ends at octet {offset + len(octets)}")
@@ -185,22 +187,22 @@ class _Follower:
     """Progress of shipping to a replica.
 
     Attributes:
-        at: position up to which it was sent.
-        until: position at which shipping ends, as the replica is a candidate that only lacks this.
-        unstored: sent octets not yet stored by the peer.
-        commit_end: end of the last commit of which something was sent.
-        wake: set when there may be more to send.
+        at: position up to which octets were sent.
+        until: position at which shipping ends, for a candidate; infinite for a follower.
+        unstored: octets in flight.
+        commit_end: end of the last commit with sent octets.
+        wake: set when there may be octets to send.
     """
 
     def __init__(self, at: int, window: int, until: float = math.inf) -> None:
         self.at = at
         self._window = window
         self.until = until
-        self.commit_end = at  # a replica has whole commits, or the begin of a segment
+        self.commit_end = at  # a replica has whole commits, or the start of a segment
         self.unstored = 0
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
-        self._pieces: deque[tuple[int, int]] = deque()  # end and octets of each piece that is not stored
+        self._pieces: deque[tuple[int, int]] = deque()  # end and octets of each piece in flight
 
     @property
     def waits(self) -> bool:
@@ -218,7 +220,7 @@ class _Follower:
                 self.commit_end += OPENING_SIZE
             elif len(octets) - offset >= FRAME.size:
                 magic, _, _, length, _ = FRAME.unpack_from(octets, offset)
-                # What is damaged is sent as it is: the replica refuses it.
+                # damaged octets are sent as they are: the replica refuses them
                 self.commit_end = self.commit_end + FRAME.size + length if magic == MAGIC else end
             elif offset:
                 return octets[:offset]
@@ -232,7 +234,7 @@ class _Follower:
         self._pieces.append((self.at, octets))
 
     def is_at(self, position: int) -> bool:
-        """True if the follower was sent all up to a position within a segment, and may be sent more."""
+        """True if the follower was sent everything up to a position within a segment, and can be sent more."""
         return self.at == position and not self.waits and self.until == math.inf
 
     def stored(self, position: int) -> None:
