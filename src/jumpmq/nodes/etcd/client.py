@@ -1,7 +1,7 @@
 """Client of etcd, over the JSON gateway served by every etcd member (etcd 3.4 and later).
 
-https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/: each call of the gRPC API is a POST, keys and values are in
-base64, numbers of 64 bits are text. One member is asked until it fails, then the next.
+By https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/ each call of the gRPC API is a POST; keys and values are in
+base64, numbers of 64 bits are texts. The client uses one member until a call fails, and then the next member.
 """
 
 import base64
@@ -20,13 +20,15 @@ RESEALED = 50
 """Number of values read together to be sealed with a new secret."""
 
 WATCH_LINE = 32 << 20
-"""Octets of an answer to a watch at most: some events come together."""
+"""Maximum octets of a message of a watch, which may contain many events."""
 
 JSON = dict[str, Any]
 
 
 class EtcdError(Exception):
-    """etcd cannot be asked, or refuses; the text says why. Whether a transaction was carried out is not known."""
+    """etcd cannot be asked, or refuses; the text gives the reason. A transaction may have been carried out all the
+    same.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class Value:
     """Value of a key in etcd.
 
     Attributes:
-        key: with its folder.
-        revision: of the last change.
+        key: key with its folder.
+        revision: revision of the last change.
     """
 
     key: str
@@ -45,11 +47,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A key was put, or deleted: then ``value`` is None.
+    """A key was put, or deleted (``value`` is None).
 
     Attributes:
-        key: with its folder.
-        revision: of the change.
+        key: key with its folder.
+        revision: revision of the change.
     """
 
     key: str
@@ -62,7 +64,7 @@ class Found:
     """Values of a range of keys, in order.
 
     Attributes:
-        revision: of etcd, at which this is so.
+        revision: etcd's revision at the time of the read.
     """
 
     values: list[Value]
@@ -74,7 +76,7 @@ class Compacted(EtcdError):
 
 
 class NotSealed(EtcdError):
-    """A value is sealed where none should be, is not where it should be, or was sealed with something else."""
+    """A value is sealed unexpectedly, not sealed, or sealed with another secret."""
 
 
 class NoSpace(EtcdError):
@@ -85,10 +87,10 @@ class Etcd:
     """The client. All calls raise :class:`EtcdError`.
 
     Args:
-        urls: of the members' clients' ports, ``http://HOST:2379``.
-        tls: how members with ``https`` are checked; None is as the system does.
-        user, password: where etcd has authentication.
-        seal: seals all values that are put, and opens those that are read; None where they are as they are.
+        urls: URLs of the members' client ports, ``http://HOST:2379``.
+        tls: verification of members with ``https``; None for the system's CAs.
+        user, password: credentials, for an etcd with authentication.
+        seal: seals written values, and opens read ones; None for plain values.
     """
 
     def __init__(
@@ -100,12 +102,12 @@ class Etcd:
         seal: Seal | None = None,
     ) -> None:
         self.seal = seal
-        self._others: dict[str, bytes] = {}  # of keys that were sealed with a secret that is not the first: as it is
+        self._others: dict[str, bytes] = {}  # values sealed with another secret than the first, by key
         self._urls = [url.rstrip("/") for url in urls]
         self._login = None if user is None else {"name": user, "password": password or ""}
         self._token: str | None = None  # once logged in
-        self._asked = 0  # the place of the member that is asked
-        from jumpmq.nodes.etcd import posting  # its import is long, and only a cluster needs it
+        self._asked = 0  # index of the current member
+        from jumpmq.nodes.etcd import posting  # slow to import, and only a cluster needs it
 
         self._posting = posting.Posting(True if tls is None else tls, WATCH_LINE)
         self._failures, self._text = posting.FAILURES, posting.text_of
@@ -180,7 +182,9 @@ class Etcd:
             first = _decoded(read[-1]["key"]).decode() + "\0"
 
     async def grant(self, seconds: int) -> int:
-        """Return a new lease: keys put with the lease are deleted unless kept alive within so many seconds."""
+        """Return a new lease: keys put with it are deleted unless it is kept alive within the given number of
+        seconds.
+        """
         return int((await self._call("lease/grant", {"TTL": str(seconds)}))["ID"])
 
     async def keep_alive(self, lease: int) -> bool:
@@ -196,7 +200,7 @@ class Etcd:
         """Yield the events in a folder from a revision on, until the connection breaks.
 
         Raises:
-            Compacted: etcd has forgotten what happened after that revision.
+            Compacted: etcd has deleted the history after that revision.
         """
         request = {
             "create_request": range_of(folder, end_of(folder)) | {"start_revision": str(revision)},
@@ -223,10 +227,10 @@ class Etcd:
     # --- seals ---
 
     def _opened(self, key: str, value: bytes) -> bytes:
-        """Return the plain value of a value stored in etcd.
+        """Return the plain form of a value stored in etcd.
 
         Raises:
-            NotSealed: it was put by who has no secret of this cluster, or by a node that has one where this has none.
+            NotSealed: the value was put without a secret of this cluster, or sealed although this node has no secret.
         """
         if self.seal is None:
             if value.startswith(SEALED):
@@ -303,7 +307,7 @@ class Etcd:
 
 
 def range_of(first: str, end: str | None = None, limit: int = 0) -> JSON:
-    """A range of keys."""
+    """Return a range of keys."""
     return (
         {"key": _encoded(first)}
         | ({"range_end": _encoded(end)} if end else {})
@@ -312,22 +316,22 @@ def range_of(first: str, end: str | None = None, limit: int = 0) -> JSON:
 
 
 def end_of(folder: str) -> str:
-    """The key behind all keys of a folder, whose name ends with a slash."""
+    """Return the first key behind all keys of a folder; the folder's name ends with a slash."""
     return folder[:-1] + chr(ord(folder[-1]) + 1)
 
 
 def get(first: str, end: str | None = None, limit: int = 0) -> JSON:
-    """In a transaction: a range is read."""
+    """Read operation of a transaction."""
     return {"request_range": range_of(first, end, limit)}
 
 
 def put(key: str, value: bytes | str, lease: int = 0) -> JSON:
-    """In a transaction: a key is put."""
+    """Put operation of a transaction."""
     return {"request_put": {"key": _encoded(key), "value": _encoded(value)} | ({"lease": str(lease)} if lease else {})}
 
 
 def delete(first: str, end: str | None = None) -> JSON:
-    """In a transaction: a range is deleted."""
+    """Delete operation of a transaction."""
     return {"request_delete_range": range_of(first, end)}
 
 
@@ -340,7 +344,7 @@ def absent(key: str, end: str | None = None) -> JSON:
 
 
 def never(key: str) -> JSON:
-    """Holds never."""
+    """Comparison that is always false."""
     return {"key": _encoded(key), "target": "VERSION", "result": "LESS", "version": "0"}
 
 
@@ -350,7 +354,7 @@ def present(key: str) -> JSON:
 
 
 def has(key: str, value: bytes | str) -> JSON:
-    """Holds where a key has a value."""
+    """Comparison: a key has a value."""
     return {"key": _encoded(key), "target": "VALUE", "result": "EQUAL", "value": _encoded(value)}
 
 

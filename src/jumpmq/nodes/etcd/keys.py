@@ -1,29 +1,30 @@
 """Keys of a cluster in etcd, in the folder ``/jumpmq/NAME/``.
 
 =====================  ==============================================================================================
-``format``             version of the log, and of the rules that decide outcomes: entries are appended under the same
-``id``                 the cluster's identity, which each member's data directory keeps too
-``secret``             what the ends of links prove to each other that they know
-``recovered``          the entry that the log began with when a node's definitions took the place of what was lost
-``recovery``           its identity, that of the recovery that this node had followed, and the node's last entry
-``homes``              the last number that was given to a home
-``members/NODE``       the home of a node, and what tells its data directory from others of that name; of its second
-                       worker ``members/NODE/2``, and so on
-``home/H``             state of a home (:class:`~jumpmq.replication.configuration.Configuration`): its epoch, one more
-                       with each start of its process, and the leader; written only where the whole value is unchanged
-``led/H``              epoch of the leader of a home with copies: the one in ``home/H``, which also changes with its set
-``wanted/H``           copies that an operator wants of a home; its leader brings ``home/H`` there, step by step
-``rebuilding/NODE``    what the process of a node has of homes that etcd has lost, or ``rebuilding/NODE/2``; gone with
-                       the process
-``copies/NODE``        where the process of a node takes connections for copies, or ``copies/NODE/2``; gone with it
-``live/NODE``          where the node's links are taken, and the epoch, or ``live/NODE/2``; gone some seconds after the
-                       process is
-``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
-``served/NODE``        the last start of a process, or ``served/NODE/2``: an older process of its data directory ends
-``seen/NODE``          what a process has on disk, as of a minute ago, or ``seen/NODE/2``: which start, which commit
-``lost/ID/NODE``       the last entry of a running node of the cluster with that identity, where etcd lacks the entry
+``format``             version of the log, and of the rules that decide the outcome of changes; each append compares it
+``id``                 identity of the cluster, also stored in each member's data directory
+``secret``             the secret that the ends of links prove to each other
+``recovered``          first entry of the log after a recovery of the cluster from a node's definitions
+``recovery``           identity of that recovery, of the recovery followed before by the node, and the node's last entry
+``homes``              last home number assigned
+``members/NODE``       a node's home, and the identity of its data directory; for its second worker ``members/NODE/2``,
+                       and so on
+``home/H``             state of a home (:class:`~jumpmq.replication.configuration.Configuration`): its epoch,
+incremented
+                       by each start of its process, and the leader; each write compares the whole value
+``led/H``              epoch of a home with copies, as in ``home/H``, which also changes with the set
+``wanted/H``           an operator's wish for the copies of a home; the leader changes ``home/H`` accordingly, in steps
+``rebuilding/NODE``    copies that a process offers for homes lost by etcd, or ``rebuilding/NODE/2``; deleted with the
+                       process
+``copies/NODE``        address of a process for copies, or ``copies/NODE/2``; deleted with the process
+``live/NODE``          address of a process for links, and its epoch, or ``live/NODE/2``; deleted some seconds after the
+                       end of the process
+``applied/NODE``       last entry applied by a process that lacks links to live homes, or ``applied/NODE/2``
+``served/NODE``        last start of a process, or ``served/NODE/2``; an older process of the data directory ends
+``seen/NODE``          state of a process's disk within the last minute, or ``seen/NODE/2``: its start, its commit
+``lost/ID/NODE``       last entry of a running node of the cluster with identity ID, while etcd lacks the entry
 ``log/NUMBER``         entries of the log of changes, 20 digits
-``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
+``snapshot-head``      last entry in the snapshot, the place of its chunks, and the first entry kept
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
 =====================  ==============================================================================================
 
@@ -41,14 +42,14 @@ class Keys:
     """The keys of a cluster.
 
     Attributes:
-        cluster: its name.
+        cluster: name of the cluster.
     """
 
     cluster: str
 
     @property
     def all(self) -> str:
-        """The folder of all keys."""
+        """Return the folder of all keys."""
         return self._key("")
 
     def _key(self, name: str) -> str:

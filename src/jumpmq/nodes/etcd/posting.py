@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 TIMEOUT = 3.0
-"""Seconds until a call is given up; etcd itself gives up a write without a leader after five or so."""
+"""Timeout of a request in seconds. etcd itself gives up a write without a leader after about five seconds."""
 
 CONNECT_TIMEOUT = 1.0
 
@@ -19,20 +19,20 @@ class Posting:
     """Persistent connections to the etcd members.
 
     Args:
-        tls: how members with ``https`` are checked; True is as the system does.
-        line: octets of a line of an answer at most.
+        tls: verification of members with ``https``; True for the system's CAs.
+        line: maximum octets of a line of an answer.
     """
 
     def __init__(self, tls: ssl.SSLContext | bool, line: int) -> None:
         self._tls = tls
         self._line = line
-        self._session: aiohttp.ClientSession | None = None  # made in the event loop
+        self._session: aiohttp.ClientSession | None = None  # created in the event loop
 
     def post(self, url: str, body: dict[str, Any], headers: dict[str, str], *, ends: bool = True) -> Any:
-        """Make a request, whose answer is entered with ``async with`` and may raise :data:`FAILURES`.
+        """Send a request. The result is an asynchronous context manager, which may raise :data:`FAILURES`.
 
         Args:
-            ends: whether the answer is over in :data:`TIMEOUT`; else it may last.
+            ends: False for an answer without an end; otherwise :data:`TIMEOUT` applies.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=self._tls)

@@ -1,12 +1,13 @@
 """Sealing of a cluster's values in etcd: unreadable and unforgeable without a secret known only to the cluster's nodes.
 
-Each value is encrypted and authenticated with AES-256-SIV (RFC 5297) under a key derived from the secret. Its key in
-etcd and the cluster's identity are authenticated with it: a value that is moved to another key, or comes from another
-cluster of the same name, does not open. The names of keys can be read: those of nodes, and how long the log is.
+Each value is encrypted and authenticated with AES-256-SIV (RFC 5297), with a key derived from the secret. The value's
+key in etcd and the cluster's identity are authenticated, too: a value moved to another key, or copied from another
+cluster of the same name, does not open. Names of keys stay readable; they show the nodes' names and the length of the
+log.
 
-The same value under the same key has one sealed form, so that transactions compare sealed values as they are.
+The same value under the same key always has the same sealed form, so that transactions can compare sealed values.
 
-Several secrets have a cluster go from one to the next: the first seals, all of them open.
+Several secrets allow a change of the secret: the first seals, all of them open.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SEALED = b"sealed1:"
 """Prefix of a sealed value, followed by base64, so that releases without seals can report the value."""
 
 LEAST = 32
-"""Characters of a secret at least."""
+"""Minimum characters of a secret."""
 
 KEY = 64
 """Octets of a key of AES-256-SIV."""
@@ -57,13 +58,13 @@ class Seal:
     """Seals and opens values.
 
     Args:
-        secrets: the first one seals.
+        secrets: secrets; the first one seals.
 
     Attributes:
-        identity: the cluster's; see :func:`is_of_any_identity` for the keys that are without it.
+        identity: identity of the cluster; :func:`is_of_any_identity` lists the keys sealed without it.
 
     Raises:
-        BrokerError: the package ``cryptography`` is not there, or has no AES-SIV.
+        BrokerError: the package ``cryptography`` is missing, or has no AES-SIV.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -71,14 +72,14 @@ class Seal:
         self._ciphers = [_cipher(secret) for secret in secrets]
 
     def seal(self, key: str, value: bytes) -> bytes:
-        """The sealed form of a value."""
+        """Return the sealed form of a value."""
         return SEALED + b64encode(self._ciphers[0].encrypt(value, self._bound(key)))
 
     def open(self, key: str, sealed: bytes) -> bytes:
         """Return the plain value of a sealed value.
 
         Raises:
-            NotOpened: it was not, with none of the secrets, for another key, or in another cluster.
+            NotOpened: the value was not sealed with any of the secrets, for this key, in this cluster.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -19,11 +19,11 @@ class EtcdSettings:
     """Addresses and credentials of a cluster's etcd.
 
     Attributes:
-        cluster: the cluster's name.
-        urls: of etcd's members, with commas between.
+        cluster: name of the cluster.
+        urls: comma-separated URLs of etcd's members.
         ca, cert, key: files, as in :class:`~jumpmq.broker.config.Config`.
-        secrets: what seals the cluster's values (:mod:`~jumpmq.nodes.etcd.sealing`); none where they are plain.
-        identity: the cluster's, once it is known.
+        secrets: secrets for sealing values (:mod:`~jumpmq.nodes.etcd.sealing`); none for plain values.
+        identity: identity of the cluster, once known.
     """
 
     cluster: str
@@ -52,10 +52,10 @@ class EtcdSettings:
         return cls(config.cluster, config.etcd or "", ca, cert, key, secrets, identity)
 
     def client(self) -> Etcd:
-        """A client.
+        """Return a client.
 
         Raises:
-            BrokerError: a URL or a file cannot be used.
+            BrokerError: a URL is invalid, or a file cannot be used.
         """
         urls: list[str] = []
         user = password = None

@@ -1,8 +1,8 @@
 """Joining or rejoining of a node to its cluster, before any definitions are in memory.
 
-Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it, and no earlier: a
-node that is killed anywhere here goes on where it was, and one that is refused can be served alone as before. Nothing
-in a data directory is ever deleted: one that belongs elsewhere is refused.
+The data directory keeps the node's identity (:class:`Membership`), synced before it is sent to etcd. A node killed at
+any point of the join continues there, and a refused node can be served alone as before. Joining never deletes data: a
+data directory that belongs to another cluster or node is refused.
 """
 
 import json
@@ -43,12 +43,12 @@ class Membership:
     """Identity of a node.
 
     Attributes:
-        cluster: the name of its cluster.
-        id: the cluster's identity.
-        node: its name.
-        member: tells its data directory from all others.
-        home: the number of its home; 0 before it has one.
-        worker: its number among the processes of the node.
+        cluster: name of its cluster.
+        id: identity of the cluster.
+        node: name of the node.
+        member: identity of its data directory.
+        home: number of its home; 0 before the assignment.
+        worker: number of the process among the node's processes.
     """
 
     cluster: str
@@ -65,7 +65,7 @@ class Membership:
 
     @property
     def disk(self) -> str:
-        """Identity in etcd of the disk of a home that has had no copies so far."""
+        """Identity in etcd of the disk of a home that never had copies."""
         return self.member[:8]
 
     def __str__(self) -> str:
@@ -77,9 +77,9 @@ class NodeStart:
     """Initial state of a node.
 
     Attributes:
-        membership: with its home.
-        secret: of links.
-        definitions: all records, the home's own included.
+        membership: the membership, with a home.
+        secret: the secret of the links.
+        definitions: all records, including the home's own.
     """
 
     membership: Membership
@@ -93,15 +93,15 @@ def kept_membership(records: list[Record]) -> Membership | None:
 
 
 class ClusterJoining:
-    """The way in.
+    """The join of a process to its cluster.
 
     Args:
-        store: the data directory's.
-        on_disk: waits until what was put is on disk.
-        first_definitions: what a new cluster begins with, made from what the data directory has.
-        recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
-        rejoins: whether a node that has followed another recovery of the cluster takes the definitions of this one.
-        takes_older: whether a data directory is taken that is older than what etcd has seen of it.
+        store: the store of the data directory.
+        on_disk: waits until all changes of the store are on disk.
+        first_definitions: makes the definitions of a new cluster from those of the data directory.
+        recovers: True to replace a cluster that etcd has lost by the definitions here.
+        rejoins: True to replace the definitions of a node that has followed another recovery of the cluster.
+        takes_older: True to accept a data directory older than the one recorded in etcd.
         waits: True if this process waits after a reset of etcd, because other workers of the node serve.
     """
 
@@ -117,24 +117,24 @@ class ClusterJoining:
         takes_older: bool = False,
         waits: bool = False,
     ) -> None:
-        self._etcd = etcd  # the cluster's
+        self._etcd = etcd  # the cluster's etcd
         self._keys = keys  # the cluster's
         self._store = store  # the data directory's
-        self._on_disk = on_disk  # waits until what was put is on disk
-        self._first_definitions = first_definitions  # of a new cluster
+        self._on_disk = on_disk  # waits for the store
+        self._first_definitions = first_definitions  # makes the definitions of a new cluster
         self._refused = EtcdError if waits else BrokerError  # raised if etcd lacks definitions of this process
-        self._rejoins = rejoins  # whether a node of another recovery takes the definitions of this one
-        self._takes_older = takes_older  # whether an older copy of the data directory is taken
-        self._recovers = recovers  # whether the definitions of a lost cluster are taken from here
-        self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
+        self._rejoins = rejoins  # True to replace the definitions of another recovery
+        self._takes_older = takes_older  # True to accept an older data directory
+        self._recovers = recovers  # True to replace a lost cluster
+        self._me: Membership | None = None  # the membership, possibly known to etcd in spite of a failed attempt
 
     async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> NodeStart:
-        """Be a member.
+        """Join the cluster.
 
         Args:
             found: the records in the data directory.
-            node: the name that was asked for; None is the one that the data directory has, or else ``default_node``.
-            worker: the number of a process that is none yet.
+            node: the name in the settings; None for the name in the data directory, or else ``default_node``.
+            worker: number of the process, if it is not a member yet.
 
         Raises:
             BrokerError: this node cannot be a member.
@@ -173,12 +173,12 @@ class ClusterJoining:
         await self._require_newest(me, found)
         is_new = not me.home
         me = await self._with_home(me, applied, is_stray=is_stray)
-        # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
+        # The store gets definitions only after etcd's last answer: until then, the join may have to be repeated.
         secret = await self._etcd.get(self._keys.secret)
         assert secret is not None
         if has_none or is_stray or applied < head.floor - 1:
             found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
-        elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
+        elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with this node's definitions
             self._store.put(APPLIED, "", 0)
             found = [*found, (APPLIED, "", 0)]
         if recovery is not None:
@@ -197,10 +197,10 @@ class ClusterJoining:
     async def _rejoin(
         self, me: Membership, recovery: ClusterRecovery | None, applied: int, found: list[Record]
     ) -> None:
-        """Bring in the queues of a node with data missing from the start of the recovered cluster.
+        """Bring in the queues of a node whose data was not part of the cluster's recovery.
 
         Raises:
-            BrokerError: that was not asked for, or cannot be done.
+            BrokerError: the settings do not ask for it, or it is not possible.
         """
         assert recovery is not None
         if not self._rejoins:
@@ -216,31 +216,31 @@ class ClusterJoining:
             self._etcd.seal.identity = identity
 
     def _is_otherwise(self, me: Membership, node: str | None) -> bool:
-        """Return True if the cluster or the name differs from an earlier start that got no home."""
+        """Return True if an earlier start, which got no home, had another cluster or name."""
         return not me.home and (me.cluster != self._keys.cluster or node not in (None, me.node))
 
     async def _is_member(self, me: Membership) -> bool:
-        """Return True if etcd knows the node after all: the answer of etcd did not arrive, or was not kept."""
+        """Return True if etcd knows the node already: an earlier answer of etcd was lost, or not stored."""
         member = await self._etcd.get(Keys(me.cluster).member(me.process))
         return member is not None and json.loads(member.value)["member"] == me.member
 
     async def _keep(self, me: Membership) -> None:
         kept = asdict(me)
         if me.worker == 1:
-            del kept["worker"]  # earlier releases know none
+            del kept["worker"]  # earlier releases do not know the field
         self._store.put(*MEMBERSHIP, kept)
         await self._on_disk()
 
     async def _created(self, me: Membership, applied: int, found: list[Record]) -> str:
-        """Return the identity of the cluster, creating the cluster unless present.
+        """Return the cluster's identity; create the cluster if it does not exist.
 
         Raises:
-            BrokerError: it is gone.
+            BrokerError: the cluster existed, and is gone.
         """
         while (identity := await self._etcd.get(self._keys.id)) is None:
             if me.home or me.worker > 1:
                 raise self._refused(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
-            await self._require_all(self._keys.lost)  # before a write: attempts are many
+            await self._require_all(self._keys.lost)  # before a write: starts are repeated often
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -267,10 +267,10 @@ class ClusterJoining:
             raise EtcdError(set_back(self._keys.cluster, int(json.loads(one.value)["entry"]), f"node '{node}'"))
 
     async def _require_newest(self, me: Membership, found: list[Record]) -> None:
-        """Reject a data directory older than the state noted in etcd, or have the loss recorded.
+        """Refuse a data directory older than the state recorded in etcd, or have the loss recorded.
 
         Raises:
-            BrokerError: it is older.
+            BrokerError: the directory is older.
         """
         value = await self._etcd.get(self._keys.seen(me.process))
         if value is None or not me.home:
@@ -309,7 +309,7 @@ class ClusterJoining:
         """Return the membership with a home number, assigned unless already known.
 
         Args:
-            is_stray: whether it has followed another recovery of the cluster.
+            is_stray: True if the node has followed another recovery of the cluster.
 
         Raises:
             BrokerError: the cluster was recovered from a node that knew less than this one.
@@ -318,7 +318,7 @@ class ClusterJoining:
         if recovered is not None and me.home and (is_stray or applied < (begin := int(recovered.value))):
             if not is_stray and (more := knows_more(me, applied, begin)) is not None:
                 raise BrokerError(more)
-            name = self._keys.member(me.process)  # etcd had lost who is a member
+            name = self._keys.member(me.process)  # etcd has lost the list of members
             await self._etcd.transaction([absent(name)], [put(name, member_value(me.home, me))])
         while True:
             member = await self._etcd.get(self._keys.member(me.process))
@@ -344,12 +344,12 @@ class ClusterJoining:
         return SnapshotHead.read(head.value)
 
     def _replaced(self, found: list[Record], given: list[Record], me: Membership) -> list[Record]:
-        """Return the records of this node with the cluster's definitions instead of its own, for a node without
-        definitions or away for longer than the log reaches back. Messages of its queues stay, except of queues deleted
-        meanwhile.
+        """Return a node's records with the cluster's definitions in place of its own: for a node without definitions,
+        or one that was down for longer than the log reaches back. The messages of its queues stay, except of queues
+        deleted meanwhile.
 
         Raises:
-            BrokerError: the node was forgotten.
+            BrokerError: the node was removed from the cluster.
         """
         home = next((value for kind, key, value in given if (kind, key) == (HOME, str(me.home))), None)
         if home is not None and home.get("forgotten"):
@@ -360,7 +360,7 @@ class ClusterJoining:
             if kind not in SHARED:
                 kept.append((kind, key, value))
             else:
-                self._store.delete(kind, key)  # also what comes again, which has another place in the order, perhaps
+                self._store.delete(kind, key)  # also definitions that return below, possibly at another position
             if kind == QUEUE and value["id"] not in there and value.get("home", 1) == me.home:
                 log.warning(
                     "queue '%s' in vhost '%s' was deleted while this node was away", value["name"], value["vhost"]
@@ -377,11 +377,11 @@ def applied_entry(found: list[Record]) -> int:
 
 
 async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Record]) -> None:
-    """Recover a cluster lost by etcd from this node's definitions: the new log starts so far behind any entry
-    applied by a node that all nodes start from the snapshot.
+    """Recover a cluster that etcd has lost, from this node's definitions. The new log starts far behind every entry
+    applied by any node, so that all nodes start from the snapshot.
 
     Raises:
-        BrokerError: the node was no member.
+        BrokerError: the node was not a member.
         EtcdError: etcd cannot be asked; to be tried again.
     """
     if await etcd.get(keys.id) is not None:
@@ -414,7 +414,7 @@ async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Re
 
 
 class SetBack(EtcdError):
-    """etcd answers, and lacks entries already applied by the node."""
+    """etcd lacks entries that the node has applied."""
 
 
 def set_back(cluster: str, entry: int, node: str = "this node") -> str:
@@ -426,12 +426,12 @@ def set_back(cluster: str, entry: int, node: str = "this node") -> str:
 
 
 def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
-    """Return the reason why a node cannot follow a cluster recovered from a node with fewer entries; None if the node
-    can.
+    """Return the reason why a node cannot follow a cluster that was recovered from fewer entries than the node has;
+    None if it can.
 
     Args:
-        entry: the node's last one.
-        recovered: the one that the recovered log began with.
+        entry: the node's last entry.
+        recovered: the first entry of the recovered log.
     """
     if not recovered - AHEAD < entry < recovered:
         return None

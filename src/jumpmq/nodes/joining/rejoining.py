@@ -1,12 +1,12 @@
 """Return of a node to its cluster from a different recovery of the cluster.
 
-Where etcd has lost a cluster, one node's definitions take its place. If that was the wrong node, etcd's state is
-deleted, and the cluster recovered from another one. What the wrong node, and those that followed it, have on disk is
-then of a log that there is no more. Each recovery has an identity, which etcd and the data directories of all that
-follow it keep.
+After etcd has lost a cluster, the definitions of one node restore it. If that was the wrong node, an operator deletes
+etcd's state and recovers the cluster from another node. The first node, and all nodes that followed it, then have data
+of a log that does not exist any more. Each recovery therefore has an identity, which etcd and the data directories of
+all following nodes keep.
 
-A node of another recovery takes the definitions of its cluster. Its queues that the cluster does not have are declared
-there first, with the numbers by which the data directory knows them: so no message in them becomes unreachable.
+A node of another recovery takes the definitions of its cluster. Before that, the cluster declares those queues of the
+node that it lacks, with the ids in the node's data directory, so that their messages stay reachable.
 """
 
 import json
@@ -44,8 +44,8 @@ class ClusterRecovery:
 
     Attributes:
         id: identity of the recovery.
-        before: identity of the recovery followed before by the node; "" without one.
-        entry: last entry of the node at the recovery.
+        before: identity of the recovery that the node followed before; "" for none.
+        entry: last entry applied by the node at the recovery.
     """
 
     id: str
@@ -88,13 +88,13 @@ def strayed(node: str, cluster: str) -> str:
 
 
 async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -> None:
-    """Declare all queues of a home's disk in a cluster, in the snapshot from which the home's node begins.
+    """Declare all queues of a home's disk in the cluster, in the snapshot from which the home's node will start.
 
     Args:
         found: the records in the data directory.
 
     Raises:
-        BrokerError: some of them cannot be declared.
+        BrokerError: some queues cannot be declared.
         EtcdError: etcd cannot be asked; to be tried again.
     """
     here = [read_queue(value) for kind, _, value in found if kind == QUEUE and value.get("home", 1) == home]
@@ -115,7 +115,7 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
 
 
 async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> list[QueueDefinition]:
-    """Return the queues missing in the cluster, or known to the cluster by different numbers."""
+    """Return the queues that the cluster lacks, or knows by other ids."""
     records = await read_snapshot(etcd, keys, await compact(etcd, keys))
     known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == QUEUE}
     return [one for one in queues if (one.vhost, one.name, one.id) not in known]

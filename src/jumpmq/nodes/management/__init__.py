@@ -1,7 +1,7 @@
-"""Management port over several homes: a single home answers, and asks the peers.
+"""Management port over several homes: one home answers clients, and queries the other homes.
 
-Each home has a listener of its own on a Unix socket, for the others alone (:mod:`~jumpmq.nodes.management.listener`).
-The one that answers asks them for figures (:mod:`~jumpmq.nodes.management.asking`), which
-:class:`~jumpmq.nodes.management.merged.MergedFigures` puts together, and passes them requests for what is in one queue
-(:mod:`~jumpmq.nodes.management.passing`). Where there is one home nothing of this is loaded.
+Each home has a listener on a private Unix socket, for the other homes only (:mod:`~jumpmq.nodes.management.listener`).
+The answering home requests statistics (:mod:`~jumpmq.nodes.management.asking`), which
+:class:`~jumpmq.nodes.management.merged.MergedFigures` merges, and forwards requests about a single queue
+(:mod:`~jumpmq.nodes.management.passing`). A broker with one home does not load this package.
 """

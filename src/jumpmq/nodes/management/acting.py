@@ -41,12 +41,12 @@ async def set_limits(broker: Broker, memory: int | None, disk_free: int | None) 
 
 
 async def set_log_level(broker: Broker, level: int) -> None:
-    """Log from a level of :mod:`logging` on."""
+    """Set the log level, a level of :mod:`logging`."""
     logging.getLogger("jumpmq").setLevel(level)
 
 
 async def forget_attempts(broker: Broker) -> None:
-    """Count logins from 0 again."""
+    """Reset the counts of login attempts."""
     broker.authenticator.attempts.clear()
 
 
@@ -62,7 +62,7 @@ async def give(broker: Broker, vhost: str, name: str, number: int, home: int, be
 
 
 async def suspend(broker: Broker, suspended: bool) -> None:
-    """Listen for clients of AMQP no more, or again."""
+    """Stop or resume listening for AMQP clients."""
     await broker.listening.suspend(suspended)
 
 
@@ -87,7 +87,7 @@ async def copy_damaged(broker: Broker, home: int, name: str, length: int) -> Any
 
 
 async def end_group_member(broker: Broker, group: list[Any], member: str, reason: str) -> bool:
-    """End a member of a consumer group; returns whether it was here.
+    """End a member of a consumer group; return True if the member was connected here.
 
     Args:
         group: virtual host, kind and name of the group's source, and name of the group.

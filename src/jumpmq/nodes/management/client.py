@@ -1,4 +1,4 @@
-"""A client of another home's private listener: HTTP/1.1, some connections kept open."""
+"""HTTP/1.1 client for a remote home's private listener, with a few persistent connections."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ READ = 256 << 10
 """Octets read at once."""
 
 KEPT = 8
-"""Connections to a home that are kept open while nothing is asked."""
+"""Maximum number of idle connections kept open per home."""
 
 CONNECT_TIMEOUT = 2.0
-"""Seconds for a home to take a connection."""
+"""Timeout for a home to accept a connection, in seconds."""
 
 ANSWER_TIMEOUT = 60.0
 """Maximum time for a home to begin its answer, and between two parts of the answer, in seconds, unless set by the
@@ -53,8 +53,8 @@ class HomeAnswer:
     """Answer of a home. To be used in a ``with`` block; unread data is dropped at the end of the block.
 
     Attributes:
-        status: of HTTP.
-        headers: names in lower case.
+        status: HTTP status.
+        headers: headers, with names in lower case.
     """
 
     def __init__(self, client: HomeClient, connection: _Connection, head: h11.Response, patience: float | None) -> None:
@@ -62,8 +62,8 @@ class HomeAnswer:
         self.headers: Headers = list(head.headers)
         self._client = client
         self._connection = connection
-        self._patience = patience  # between two parts of the body
-        self._is_whole = False  # whether all was read
+        self._patience = patience  # timeout between two parts of the body
+        self._is_whole = False  # True once the whole answer was read
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class HomeAnswer:
         """Yield the body, as received.
 
         Raises:
-            HomeUnreachable: it was cut off.
+            HomeUnreachable: the answer was cut off.
         """
         try:
             while not isinstance(event := await self._connection.receive(self._patience), h11.EndOfMessage):
@@ -95,11 +95,11 @@ class HomeAnswer:
         self._is_whole = True
 
     async def whole(self) -> bytes:
-        """The body."""
+        """Return the body."""
         return b"".join([part async for part in self.parts()])
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of the body."""
+        """Yield the lines of the body."""
         begun = bytearray()
         async for part in self.parts():
             begun += part
@@ -111,20 +111,20 @@ class HomeAnswer:
 
 
 class HomeClient:
-    """Asks one home.
+    """Client of one home.
 
     Args:
-        home: its number.
-        open_streams: connects to it.
-        secret: proves to it that another home asks; None where the connection does.
+        home: number of the home.
+        open_streams: opens a connection to the home.
+        secret: proves to the home that a peer sends the request; None if the connection proves it.
     """
 
     def __init__(self, home: int, open_streams: Callable[[], Awaitable[Streams]], secret: str | None = None) -> None:
         self.home = home
-        self._open_streams = open_streams  # connects to it
+        self._open_streams = open_streams  # opens a connection
         self._secret = secret  # authenticates requests of peers
-        self._idle: list[_Connection] = []  # open, and not in use
-        self._open: set[_Connection] = set()  # all that are open
+        self._idle: list[_Connection] = []  # open and not in use
+        self._open: set[_Connection] = set()  # all open connections
 
     async def ask(
         self,
@@ -136,13 +136,13 @@ class HomeClient:
         is_repeatable: bool = False,
         patience: float | None = ANSWER_TIMEOUT,
     ) -> HomeAnswer:
-        """Send a request; returns when the head of the answer is there.
+        """Send a request; return after the head of the answer.
 
         Args:
             target: path and query.
-            is_repeatable: whether it does no harm to ask twice: then a connection that was used before will do, which
+            is_repeatable: True if a second execution does no harm. The request may then use an idle connection, which
                 the home may have closed meanwhile.
-            patience: seconds to the head, and between two parts of the body; None waits.
+            patience: timeout for the head, and between two parts of the body, in seconds; None for none.
 
         Raises:
             HomeUnreachable: the home does not answer.
@@ -203,7 +203,7 @@ class HomeClient:
         return HomeAnswer(self, connection, event, patience)
 
     def give_back(self, connection: _Connection, is_whole: bool) -> None:
-        """A connection is not used any more."""
+        """Return a connection after its use."""
         if is_whole and len(self._idle) < KEPT:
             try:
                 connection.protocol.start_next_cycle()
@@ -224,7 +224,7 @@ class HomeClient:
             self._end(self._idle.pop())
 
     def abandon(self) -> None:
-        """Break all connections: waiting callers are told that the home is down."""
+        """Close all connections; pending requests fail."""
         self._idle.clear()
         for connection in self._open:
             connection.writer.transport.abort()

@@ -11,8 +11,8 @@ class HomeClients(Mapping[int, HomeClient]):
     """Client per remote home, by number.
 
     Args:
-        homes: the numbers of the others, as they are now.
-        make: makes the client of one.
+        homes: returns the current numbers of the remote homes.
+        make: makes the client of a home.
     """
 
     def __init__(self, homes: Callable[[], Collection[int]], make: Callable[[int], HomeClient]) -> None:

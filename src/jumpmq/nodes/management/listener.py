@@ -1,8 +1,8 @@
 """Private listener of a home, for statistics and forwarded requests of peers.
 
-Between workers it is a Unix socket that only its user may open, and who asks has to know the secret; between nodes its
-connections are calls (:mod:`jumpmq.nodes.transport.calls`), which have proved that. The home that asks has judged who
-the user is; what the user may do is judged here, where it is done.
+Between workers the listener is a Unix socket that only the broker's user may open; a request has to contain the secret.
+Between nodes each connection is a call (:mod:`jumpmq.nodes.transport.calls`), which has proved the secret. The sending
+home has authenticated the user; this home checks the user's permissions.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class PrivateListener:
     """Server for requests of peers. Call :meth:`start` before the first request.
 
     Args:
-        secret: what who asks has to know; None where connections have proved it.
-        path: of the socket; None where connections come otherwise.
+        secret: secret required in requests; None if connections have proved it.
+        path: path of the socket; None if connections come from calls.
         here: further homes of this node that this process also answers for; empty if none.
     """
 
@@ -90,11 +90,11 @@ class PrivateListener:
                 timeout_graceful_shutdown=1,
             )
         )
-        self._task: asyncio.Task[None] | None = None  # serves
-        self._listening: asyncio.Server | None = None  # at the socket
+        self._task: asyncio.Task[None] | None = None  # runs the server
+        self._listening: asyncio.Server | None = None  # listens at the socket
 
     async def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         self._recent_log.start()
         self._task = asyncio.create_task(self._server.serve(), name="homes")
         await self._server.ready.wait()
@@ -112,7 +112,7 @@ class PrivateListener:
         return self._server.accept()
 
     async def stop(self) -> None:
-        """Listen no more, and close all connections."""
+        """Stop listening, and close all connections."""
         self._recent_log.stop()
         if self._listening is not None and self._path is not None:
             self._listening.close()
@@ -139,7 +139,7 @@ class Trusting:
     def __init__(self, app: ASGIApp, broker: Broker, secret: str | None) -> None:
         self._app = app
         self._broker = broker
-        self._secret = secret  # what who asks has to know; None where connections have proved it
+        self._secret = secret  # required in requests; None if connections have proved it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

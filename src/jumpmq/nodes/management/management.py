@@ -32,10 +32,10 @@ Stop = Callable[[], None]
 async def managed(
     broker: Broker, others: OtherHomes, directory: HomesDirectory, stop_broker: Stop | None = None
 ) -> AsyncIterator[None]:
-    """Serves the management of a started broker, a home of several on the machine, until the block is left.
+    """Serve the management of a started broker, one of several homes on a machine, until the block ends.
 
     Raises:
-        BrokerError: an address cannot be listened on.
+        BrokerError: an address is not available.
     """
     listener = PrivateListener(broker, directory.secret, directory.socket(directory.home))
     await listener.start()
@@ -52,11 +52,11 @@ async def managed(
 
 @asynccontextmanager
 async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | None = None) -> AsyncIterator[None]:
-    """Serves the management of a started broker that is a node of a cluster, until the block is left. Of a node's
-    workers the first one answers clients.
+    """Serve the management of a started broker that is a node of a cluster, until the block ends. The first worker of a
+    node answers clients.
 
     Raises:
-        BrokerError: an address cannot be listened on.
+        BrokerError: an address is not available.
     """
     links, own = others.links, broker.config.home
     clients = HomeClients(
@@ -113,7 +113,7 @@ async def _answering(
     def abandon(link: Link) -> None:
         clients.abandon(link.peer)
 
-    # A home that hangs answers nothing, and its link breaks for its silence.
+    # A hanging home does not answer; its link breaks after a silence.
     others.links.on_down.append(abandon)
     try:
         await server.start()

@@ -43,17 +43,17 @@ class OtherHome(Protocol):
 
     @property
     def home(self) -> int:
-        """Its number."""
+        """Number of the home."""
 
     def read(self, figures: str, *arguments: Any) -> AsyncIterator[list[Any]]:
-        """Yield the result of a function of the home's :class:`HomeFigures`, in parts; a single value is a part with a
-        single item.
+        """Yield the result of a method of the home's :class:`HomeFigures`, in parts; a single value is a part with one
+        item.
 
         Args:
-            arguments: as JSON has them; a :data:`QueueRef` stands for a queue.
+            arguments: JSON values; a :data:`QueueRef` stands for a queue.
 
         Raises:
-            HomeUnreachable: it does not answer.
+            HomeUnreachable: the home does not answer.
         """
 
 
@@ -74,7 +74,7 @@ def _listed(
 def _total(
     figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, int]],
 ) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, int]]:
-    """The sum over all homes."""
+    """Return the sum over all homes."""
 
     async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> int:
         here, others = await self.of_all(figures, given)
@@ -121,13 +121,13 @@ def _streamed(
 
 
 class MergedFigures:
-    """class:`HomeFigures` for all homes: the merge rule of every statistic is a row.
+    """:class:`HomeFigures` for all homes: each statistic's merge rule is a row.
 
-    A home that is down has no figures, except its queues, which are shown as down. Figures that are told without
-    waiting (:meth:`exchange` to :meth:`node`) are of other homes as of the last :meth:`refresh`.
+    A home that is down has no statistics; only its queues are listed, as down. Synchronous statistics (:meth:`exchange`
+    to :meth:`node`) use the remote homes' state of the last :meth:`refresh`.
 
     Args:
-        own: of this process.
+        own: statistics of this process.
         others: all remote homes, by number.
     """
 
@@ -283,10 +283,10 @@ class MergedFigures:
         return await asyncio.gather(*(_list(other, figures, *given) for other in self.others.values()))
 
     async def _by_home(self, figures: str, definitions: list[QueueDefinition], missing: Any) -> list[Any]:
-        """Return statistics of queues from the queues' homes, in the order given.
+        """Return statistics of queues from the queues' homes, in the given order.
 
         Args:
-            missing: makes what is told of a queue whose home is down.
+            missing: makes the statistics of a queue whose home is down.
         """
         places: dict[int, list[int]] = {}
         for place, definition in enumerate(definitions):
@@ -339,7 +339,7 @@ class _OfSome(MergedFigures):
 
 
 def _own(values: list[T]) -> T:
-    """Of the home asked for: the same at all homes of a node, or not to be merged."""
+    """Take the first value: it is the same at all homes of a node, or cannot be merged."""
     return values[0]
 
 
@@ -358,8 +358,8 @@ def _added_links(values: list[list[tuple[int, int, int]]]) -> list[tuple[int, in
 
 
 def _joined(values: list[list[tuple[str, str, int]]]) -> list[tuple[str, str, int]]:
-    """All listeners: of a node's processes one may serve another node's home, which takes no clients."""
-    return list({tuple(one): one for one in chain(*values)}.values())  # JSON has made lists of some
+    """Return all listeners; a process that serves another node's home has none for that home."""
+    return list({tuple(one): one for one in chain(*values)}.values())  # JSON has turned tuples into lists
 
 
 OF_NODE: dict[str, Callable[[list[Any]], Any]] = {

@@ -29,7 +29,7 @@ ADDRESS = b"jumpmq-address"
 """Header with the address of the client."""
 
 NOT_PASSED = frozenset({b"connection", b"transfer-encoding", b"date", b"server", b"keep-alive"})
-"""Headers of an answer that are of the connection between the homes."""
+"""Headers of an answer that concern only the connection between the homes."""
 
 PASSED = frozenset({b"content-type", b"accept", b"x-reason"})
 """Request headers read by the destination home."""
@@ -40,7 +40,7 @@ class Passing:
 
     Attributes:
         home: number of the local home.
-        clients: of the others.
+        clients: clients of the other homes.
     """
 
     def __init__(self, home: int, clients: HomeClients) -> None:
@@ -53,7 +53,9 @@ class Passing:
         return tuple(self.clients)
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
-        """See :class:`~jumpmq.http.plumbing.forwarding.Forwarder`; figures are up to date where this home answers."""
+        """See :class:`~jumpmq.http.plumbing.forwarding.Forwarder`. If this home answers, its statistics are
+        refreshed first.
+        """
         if at_home and (queue := self._queue_of(request)) is not None:
             try:
                 return await self._pass(request, queue.definition.home)
@@ -176,7 +178,7 @@ class Passing:
     ) -> Response:
         """Return a single Arrow stream: the local home's stream, followed by the answers of homes to the request.
 
-        Headers ``JumpMQ-*`` are numbers, and become sums.
+        Headers ``JumpMQ-*`` are numbers; the answer has their sums.
 
         Raises:
             Refused, NotFound: as :meth:`asked`.
@@ -266,7 +268,7 @@ class JoinedStreams(Passed):
     """Several Arrow streams joined into a single stream.
 
     Args:
-        here: this home's.
+        here: stream of this home.
         answers: answers of other homes, with the same columns.
         head: octets before the first batch.
     """
@@ -313,6 +315,6 @@ async def _without_ends(stream: AsyncIterable[Any], head: int, tail: int) -> Asy
 
 
 async def _gone(receive: Receive) -> None:
-    """Wait until the client is."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

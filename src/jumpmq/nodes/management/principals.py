@@ -12,10 +12,10 @@ HEADER = b"jumpmq-user"
 
 
 def written(principal: Principal) -> bytes:
-    """A principal, as a header's value."""
+    """Encode a principal as the value of a header."""
     return b64encode(json.dumps(told(principal)).encode())
 
 
 def read(value: str) -> Principal:
-    """The inverse of :func:`written`."""
+    """Decode a value of :func:`written`."""
     return heard(*json.loads(b64decode(value)))

@@ -1,15 +1,16 @@
 """Process serving one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR [spare]``.
 
-`DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end of. On it come
-the settings, pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its
-socket; that certificates are to be read again; that its home is to be left, or is not; that it is to close its
-clients, as it will be told to end; that it is to end. Back go lines of JSON: ``ready`` with the ports of HTTP, or the
-``error`` that keeps it from starting; how many clients it was given in all (``taken``) and has (``open``), at least
-once a second; whether the broker is to ``listen``; that it is to ``stop``, or to be served by so many ``workers``; and
-that its home has been ``left``, and whether nothing else is in its data directory.
+`DESCRIPTOR` is one end of a socket; the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end. The
+supervisor sends the settings, pickled and preceded by their length, and then commands of one octet: a client without or
+with TLS, each with its socket; reload certificates; leave the home, or stay; close all clients before the end; end.
 
-It ends, as a broker does that is told to stop, when the supervisor says so or is gone: there is no half of a broker.
-Signals but SIGKILL do not end it: those of a terminal or of systemd go to all processes, also to the supervisor.
+The worker sends lines of JSON: ``ready`` with the ports of HTTP, or the ``error`` that prevents the start; the number
+of clients received in all (``taken``) and connected now (``open``), at least once a second; ``listen`` to start or stop
+accepting clients; ``stop``, or a number of ``workers``, on an administrator's request; ``left`` once the home was
+removed, with True if no data was lost, so that the directory can be deleted.
+
+The worker stops in order when the supervisor tells it to end, or is gone: no part of a broker runs alone. Signals other
+than SIGKILL do not end it, because a terminal or systemd sends them to all processes, including the supervisor.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_me
 from jumpmq.serving.server import Control
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
-log = logging.getLogger("jumpmq.nodes.processes.worker")  # its own name is __main__
+log = logging.getLogger("jumpmq.nodes.processes.worker")  # ``__name__`` is ``__main__``
 
 CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, CLOSE, END = b"c", b"t", b"r", b"l", b"s", b"d", b"e"
 
@@ -69,9 +70,9 @@ class Assignment:
     """Arguments of a started worker.
 
     Attributes:
-        config: the settings of its home.
-        port, tls_port: where the supervisor listens for clients of AMQP; None where it does not.
-        addresses: the addresses of that.
+        config: settings of the home.
+        port, tls_port: ports at which the supervisor listens for AMQP clients; None for none.
+        addresses: addresses of these ports.
     """
 
     config: Config
@@ -81,22 +82,22 @@ class Assignment:
 
 
 class WorkerProcess:
-    """The process.
+    """A worker's process.
 
     Args:
-        supervisor: the socket to it.
+        supervisor: socket to the supervisor.
     """
 
     def __init__(self, supervisor: socket.socket, assignment: Assignment) -> None:
-        self._supervisor = supervisor  # the socket to it
-        self._assignment = assignment  # the settings
-        self._ended = asyncio.Event()  # set when it is to end
-        self._was_told = False  # whether the supervisor said so
-        self._listeners: dict[int, GivenClients] = {}  # by the octet that comes with their clients
-        self._taken = 0  # clients that came
-        self._control: Control | None = None  # what can be asked of the broker; None while it starts
-        self._started = asyncio.Event()  # set once it serves
-        self._reloading: asyncio.Future[None] | None = None  # of certificates, under way
+        self._supervisor = supervisor  # socket to the supervisor
+        self._assignment = assignment  # settings
+        self._ended = asyncio.Event()  # set when the process has to end
+        self._was_told = False  # True if the supervisor has said so
+        self._listeners: dict[int, GivenClients] = {}  # by the command that accompanies their clients
+        self._taken = 0  # clients received
+        self._control: Control | None = None  # control of the broker; None during the start
+        self._started = asyncio.Event()  # set once the broker serves
+        self._reloading: asyncio.Future[None] | None = None  # current reload of certificates
 
     async def serve(self) -> None:
         """Serve until told to end, or the supervisor is gone.
@@ -121,7 +122,7 @@ class WorkerProcess:
                 self._control = control
                 self._started.set()
                 await self._serve(control)
-        except HomeLeft:  # the supervisor was killed before it knew
+        except HomeLeft:  # the supervisor was killed before it knew of the removal
             self._say(left=False)
             await self._ended.wait()
         except BrokerError as error:
@@ -161,7 +162,7 @@ class WorkerProcess:
             others.relocating.decide(leaves)
 
     def _follow_leaving(self, broker: Broker) -> None:
-        if not isinstance(broker.peers, OtherHomes):  # a former worker, alone since its restart
+        if not isinstance(broker.peers, OtherHomes):  # a former worker, served alone since its restart
             return
         broker.peers.relocating.on_left = lambda: self._say(left=not broker.losses)
         broker.set_workers = lambda count: self._say(workers=count)
@@ -243,7 +244,7 @@ async def _until_free(directory: Path | None) -> None:
 
 
 def main() -> None:
-    """Serves."""
+    """Run the worker."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if SPARE in sys.argv[2:]:

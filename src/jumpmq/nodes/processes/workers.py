@@ -1,9 +1,9 @@
 """Broker in several processes, with a home per process, and the supervisor of the processes.
 
-The supervisor listens for clients of AMQP and gives each to the process that has the fewest; the first process serves
-HTTP. They find each other by links of their own or, as a node of a cluster, by those that nodes have. One that dies is
-started again; the others go on meanwhile. The supervisor keeps nothing: where it dies, all of them stop as if they were
-told to.
+The supervisor listens for AMQP clients, and passes each to the process with the fewest clients. The first process
+serves HTTP. The processes communicate over links of their own, or, as a node of a cluster, over the links between
+nodes. The supervisor restarts a process that has died; the other processes go on. The supervisor has no state: if it
+dies, all processes stop in order.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ from jumpmq.serving.server import RunningBroker
 log = logging.getLogger(__name__)
 
 SILENCE = 3.0
-"""Seconds without a message before a process is given no clients: the process may be stopped."""
+"""Seconds without a message after which a process is given no clients: it may be suspended."""
 
 UNTAKEN = 1.0
-"""Seconds before a process with an untaken client is given no more clients: taken clients are reported at once."""
+"""Seconds after which a process that has not accepted a given client gets no further clients. A running process
+reports an accepted client at once.
+"""
 
 SHORT_LIVES = 6
 """See :class:`Workers`."""
@@ -50,7 +52,7 @@ END_TIMEOUT = 30.0
 """Time for a process to end before being killed, in seconds."""
 
 LEFT = "left"
-"""Suffix of a home's number: directory of a left home with data that could not be moved."""
+"""Suffix of the directory of a removed home, for data that could not be moved."""
 
 READ = 1 << 16
 
@@ -83,15 +85,15 @@ class Workers:
 
     Args:
         config: settings of the broker.
-        count: how many processes, and homes. Where the data directory has more, those beyond are left: they have
-            processes until their queues are at others.
-        stop: called when an administrator asks over HTTP for the broker's end.
-        fail: called with a sentence when the broker cannot go on.
-        short_lives: number of too short lives of a process in a row before the broker gives up.
-        short_life: seconds below which a life is too short.
+        count: number of processes, and of homes. If the data directory has more homes, the others are removed: they
+            have processes until their queues have moved.
+        stop: called when an administrator requests over HTTP that the broker stops.
+        fail: called with the reason when the broker cannot go on.
+        short_lives: number of consecutive short lives of a process before the broker gives up.
+        short_life: a process that ends within so many seconds had a short life.
 
     Attributes:
-        endpoints: where the broker listens, once it does.
+        endpoints: addresses of the broker, once it listens.
         pids: the number of each home's process, 0 between two.
     """
 
@@ -112,16 +114,16 @@ class Workers:
         self.stop_broker = stop
         self.fail = fail
         self.links = Path(tempfile.mkdtemp(prefix="jumpmq-"))
-        self._lock = os.open(self.links, os.O_RDONLY)  # keeps systemd-tmpfiles, which clears up old files, away
+        self._lock = os.open(self.links, os.O_RDONLY)  # prevents systemd-tmpfiles from deleting the directory's files
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._sockets: dict[bytes, list[socket.socket]] = {}  # listening, by kind of client
-        self._listens = False  # whether the event loop looks at them
-        self._suspended = False  # whether an operator wants no clients
-        self._full = False  # whether there are too many files to accept clients
+        self._sockets: dict[bytes, list[socket.socket]] = {}  # listening sockets, by kind of client
+        self._listens = False  # True while the event loop watches the sockets
+        self._suspended = False  # True while an operator has suspended listening
+        self._full = False  # True while the process has no file descriptors for clients
         self._workers = [_Worker(self, home) for home in range(1, max(count, homes_in(config.data_dir)) + 1)]
-        self._removing: set[asyncio.Task[None]] = set()  # of homes that were left, under way
+        self._removing: set[asyncio.Task[None]] = set()  # removals of homes in progress
         self._spare: StartedChild | None = None
-        self._sparing: asyncio.Task[None] | None = None  # that starts it
+        self._sparing: asyncio.Task[None] | None = None  # starts the spare process
 
     @property
     def pids(self) -> list[int]:
@@ -179,7 +181,7 @@ class Workers:
                     await worker.begun.wait()
 
     def begin(self, worker: _Worker, said: dict[str, Any]) -> None:
-        """A process serves for the first time."""
+        """Handle the first start of a process's service."""
         if self.config.cluster is not None and worker.home == 1:
             self.config = replace(self.config, node=said["node"], recover_cluster=False)
         worker.begun.set()
@@ -232,9 +234,7 @@ class Workers:
             worker.send(RELOAD)
 
     def resize(self, count: int) -> None:
-        """Change the number of serving processes, up to the existing number: the homes beyond are left, lower homes
-        stay.
-        """
+        """Change the number of serving processes, up to the existing number. Homes with higher numbers are removed."""
         self.count = count
         for worker in self._workers:
             worker.send(LEAVE if worker.leaves else STAY)
@@ -264,7 +264,7 @@ class Workers:
                 directory.parent.rmdir()
 
     def suspend(self, suspended: bool) -> None:
-        """Accept no clients, or again."""
+        """Stop or resume accepting clients."""
         self._suspended = suspended
         self.look()
 
@@ -316,7 +316,7 @@ class Workers:
         if self._sparing is not None:
             await self._sparing
         if self._spare is not None:
-            self._spare[1].close()  # which ends it
+            self._spare[1].close()  # ends the spare process
         await asyncio.gather(*self._removing)
         first, *others = self._workers
         if self.config.cluster is None:
@@ -333,24 +333,24 @@ class _Worker:
     """Process of the broker, as seen by the supervisor.
 
     Attributes:
-        home: its number.
-        clients: how many it has, or was just given.
-        is_ready: whether it can be given clients.
-        begun: set once it has served for the first time.
+        home: number of the home.
+        clients: number of its clients, including clients passed to it just now.
+        is_ready: True if it accepts clients.
+        begun: set at the first start of its service.
     """
 
     def __init__(self, workers: Workers, home: int) -> None:
         self._workers = workers  # the supervisor
         self.home = home
-        self._socket: socket.socket | None = None  # this end
+        self._socket: socket.socket | None = None  # to the process
         self._child: subprocess.Popen[bytes] | None = None  # the process
-        self._unread = b""  # the beginning of a line
+        self._unread = b""  # start of an incomplete line
         self._started_at = self._heard_at = 0.0  # by the monotonic clock
         self._given = self._taken = 0  # clients, since its start
-        self._untaken_since = 0.0  # when the first was given that is not taken, at the earliest
+        self._untaken_since = 0.0  # earliest time at which a client was passed that is not accepted yet
         self._short_lives = 0  # in a row
-        self._restarts = 0  # that the process asked for soon after its start, in a row
-        self._is_meant = False  # whether the process has said that it ends to be started again
+        self._restarts = 0  # restarts requested by the process soon after its start, in a row
+        self._is_meant = False  # True if the process has requested its restart
         self._restart: asyncio.Task[None] | None = None  # under way after its end
         self._ready: asyncio.Future[Any] | None = None  # result: the first report
         self.clients = 0

@@ -33,7 +33,7 @@ class Indexing:
         directory: directory of the copy.
         soon: schedules a function in the event loop; called from any thread.
         on_indexed: called with the result of a run.
-        on_unfit: called with the missing or damaged file, if a run ended for that reason.
+        on_unfit: called with the reason if the copy lacks data, or has damaged data.
         on_failure: called with the error of a failed run.
         retry: seconds between a failed run and the next run: a full disk may have room by then.
     """
