@@ -317,9 +317,9 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
         await declare(first, "s", **SMALL)
         await publish(first, "", "s", 0, 500)
         move(first, "s", 2)
-        what = "which it could not take: No space left on device"
+        what = "which it refused: No space left on device"
         await until(lambda: any(what in one.waits_for for one in first.home_figures.state().moves))
-        assert "cannot be copied to home 2: No space left on device; it is tried again" in caplog.text
+        assert "cannot be copied to home 2: No space left on device; the copy is tried again" in caplog.text
         await publish(first, "", "s", 500, 10)
         is_full.clear()
         await over(tmp_path, first, second)
