@@ -387,7 +387,7 @@ async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
         move(first, "s", 2)
         await propose(first, ForgetNode("two@host"))
         await until(lambda: "moving_to" not in shown(first, "s"))
-        assert shown(first, "s")["move_failed"] == "to node 'two@host': it is not in the cluster any more"
+        assert shown(first, "s")["move_failed"] == "to node 'two@host': it has left the cluster"
         assert read(first, "s") == [(number, number) for number in range(20)]
 
 

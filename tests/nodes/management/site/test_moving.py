@@ -70,6 +70,6 @@ def test_a_stream_whose_files_are_copied_and_one_that_stays(nodes, api, site, mo
         site.go("queues", "/", "events").see(f"to {NODES[1]}: its files are copied")
         nodes.run(nodes.leave(2))
         api.request("DELETE", "nodes", NODES[1])
-    site.see(f"not to node '{NODES[1]}': it is not in the cluster any more")
+    site.see(f"not to node '{NODES[1]}': it has left the cluster")
     site.go("queues")
     until(lambda: marks(site, "events") == ["not moved"])
