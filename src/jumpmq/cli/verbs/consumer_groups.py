@@ -38,11 +38,11 @@ def list_consumer_groups(
 ) -> None:
     """Lists the consumer groups of a virtual host, a row a member.
 
-    `units` are the queues (or slots of queues) that a member is fed from; a member without one stands by. With
-    `--units`, `seconds` is for how long a unit has been its owner's, and `draining` says how many messages its last
-    holder still has, and for how long it is fed no more. `fenced` messages of the queue wait for another queue (see
-    `list_fences`). `offset` is the lowest of a stream that the group has not
-    settled, `owner_epoch` the number that deliveries to its owner have in the header `x-owner-epoch`.
+    `units` are the queues, or slots of queues, that a member consumes; a member without units stands by. With
+    `--units`, `seconds` is the time for which the owner has had the unit. `draining` is the number of messages that the
+    previous owner has not settled, and the time since its last delivery was stopped. `fenced` messages of the queue
+    wait for another queue (see `list_fences`). `offset` is the group's lowest unsettled offset in a stream,
+    `owner_epoch` the value of the header `x-owner-epoch` in deliveries to the owner.
     """
     session.inform(f"Listing consumer groups for vhost {session.vhost} ...")
     found = session.in_vhost("consumer-groups")
@@ -78,8 +78,8 @@ def end_group_member(
     """Removes a member of a consumer group, even if absent within the grace period: the share goes to the remaining
     members.
 
-    The consumer of a member that is there is cancelled, and the messages that it holds are delivered again. Its client
-    may join again.
+    The consumer of a connected member is cancelled, and its unsettled messages are delivered again. The client may join
+    again.
     """
     session.inform(f"Ending member {member} of consumer group {group} in vhost {session.vhost} ...")
     found = session.in_vhost("consumer-groups")
@@ -96,8 +96,8 @@ Streams = Annotated[list[str] | None, typer.Argument(help="streams; by default a
 def list_group_offsets(session: Session) -> None:
     """Lists the offsets of consumer groups in the streams of a virtual host, groups without members included.
 
-    `offset` is the lowest that the group has not settled, `end` that of the stream's next message, `lag` how many
-    messages the group has not settled. `skipped` were gone before it had them, by retention or damage.
+    `offset` is the group's lowest unsettled offset, `end` the offset of the stream's next message, `lag` the number of
+    unsettled messages. `skipped` messages were lost to retention or damage before the group received them.
     """
     session.inform(f"Listing offsets of consumer groups for vhost {session.vhost} ...")
     found = session.in_vhost("group-offsets")
@@ -114,8 +114,8 @@ def set_group_offset(
 ) -> None:
     """Sets the positions of a consumer group in streams, with members or without.
 
-    What members hold at that moment no longer counts: it comes again where it is behind the new offset. A time without
-    a zone is local.
+    Unsettled deliveries of the members no longer count: messages from the new offset on are delivered again. A time
+    without a zone is local.
     """
     session.inform(f"Setting offsets of consumer group {group} in vhost {session.vhost} ...")
     body = _start(offset)

@@ -64,10 +64,9 @@ Membership = Annotated[
 def list_copies(session: Session) -> None:
     """Lists the homes of the cluster: seat, serving node, and state of the copies.
 
-    `in set` is a copy that stores what is confirmed before that is confirmed, `joining` one that takes what it lacks,
-    `away` one whose node does not run. `eligible` copies left a set that fell below `min`, and have all that was
-    confirmed. `wanted` is what was asked for and is not so yet. `troubles` says what is wrong with a copy now, or was
-    a minute ago.
+    States of a copy: `in set`: stores each message before the message is confirmed. `joining`: still receives messages
+    that it lacks. `away`: its node does not run. `eligible`: left a set that fell below `min`, and has all confirmed
+    messages. `wanted` shows requests that are not fulfilled yet, `troubles` problems of a copy within the last minute.
     """
     session.inform("Listing copies ...")
     found = session.api.get("copies")
@@ -102,8 +101,8 @@ def set_copies(
 ) -> None:
     """Sets the number of copies of a home, or of all homes of the cluster.
 
-    Returns once the wish is recorded; `list_copies` shows the progress. A home that gets copies for the first time has
-    its process start again once, which closes the connections to it.
+    Returns once the request is recorded; `list_copies` shows the progress. When a home gets its first copies, its
+    process restarts once, which closes its connections.
     """
     found = session.api.get("copies")
     if home is not None:
@@ -123,7 +122,7 @@ def set_copies(
             f"connections to {', '.join(dict.fromkeys(new))}. `jumpmqctl list_copies` shows the copies join."
         )
     else:
-        session.say("The homes' leaders bring it about; `jumpmqctl list_copies` shows how far it is.")
+        session.say("The homes' leaders make the copies; `jumpmqctl list_copies` shows the progress.")
 
 
 def transfer_leadership(
@@ -135,8 +134,8 @@ def transfer_leadership(
 ) -> None:
     """Makes a member the leader of a home, as soon as its copy is complete.
 
-    Returns once the wish is recorded. A seat that hands over its home starts its process again, and opens its ports
-    only when it leads again.
+    Returns once the request is recorded. If a home's own node hands over the home, the node restarts its process, and
+    opens its ports again when it leads the home again.
     """
     session.inform(f"Transferring leadership of home {home} to node {member} ...")
     _asked(session, "PUT", "copies", str(home), "leader", body={"node": member})
@@ -151,7 +150,7 @@ def check_copies(
 ) -> None:
     """Compares the copies of a home, or of all homes, octet for octet by checksums, and fails if any differ.
 
-    The nodes go on serving meanwhile. Ctrl-C ends the waiting only.
+    The nodes serve clients meanwhile. Ctrl-C ends the waiting only.
     """
     session.inform("Comparing copies ...")
     found = [one for one in session.api.get("copies") if home in (None, one["home"])]
@@ -232,7 +231,7 @@ def _status(member: dict[str, Any], position: dict[str, Any] | None, epoch: int)
 def add_member(session: Session, queue: Queue, member: Node, membership: Membership = None) -> None:
     """Adds a copy of a queue's home, with all durable queues there, on a node.
 
-    Returns when that is recorded; `list_copies` shows how far it is.
+    Returns once the request is recorded; `list_copies` shows the progress.
     """
     session.inform(f"Adding a replica for queue {queue} on node {member}...")
     _add_member(session, queue, member)
@@ -263,7 +262,7 @@ def grow(
 ) -> None:
     """Adds copies of all homes, or of homes with a matching queue, on a node. A copy has all of the durable queues.
 
-    Returns when that is recorded; `list_copies` shows how far it is.
+    Returns once the request is recorded; `list_copies` shows the progress.
     """
     session.inform(f"Growing {strategy} quorum queues on {member}...")
     body = {"strategy": strategy.value, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}

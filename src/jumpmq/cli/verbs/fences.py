@@ -17,8 +17,9 @@ COLUMNS = ["queue", "source", "exchange", "remaining", "messages_held", "seconds
 def list_fences(session: Session) -> None:
     """Lists the queues of a virtual host whose messages wait for an older queue.
 
-    After a change of an exchange's ring, keys come to a queue that have messages in another, its `source`. Those that
-    arrive wait (`messages_held`) until what was in the source then is settled: `remaining` messages.
+    A change of an exchange's ring moves keys to another queue, while older messages of the keys are still in their
+    former queue, the `source`. New messages of these keys wait (`messages_held`) until the older messages in the source
+    are settled (`remaining`).
     """
     session.inform(f"Listing fences for vhost {session.vhost} ...")
     found = session.in_vhost("fences")
@@ -32,8 +33,8 @@ def lift_fence(
 ) -> None:
     """Releases the messages of a queue that wait for an older queue.
 
-    They are delivered then, although older ones of their keys are left in the other queue: those come after them, or
-    are worked on at the same time.
+    The messages are then delivered before, or at the same time as, the older messages of their keys in the other
+    queue.
     """
     session.inform(f"Lifting the fence of queue {queue} for queue {source} in vhost {session.vhost} ...")
     try:

@@ -51,7 +51,7 @@ def _owners(destinations: list[dict[str, Any]]) -> list[tuple[int, str]]:
 def shards(session: Session, exchange: Exchange) -> None:
     """Lists the shards of an exchange; warns of messages without a consumer.
 
-    The skew is a shard's messages in relation to an even share: 1 is even, 2 is twice as many.
+    The skew is the ratio of a shard's messages to an even share: 1 is even, 2 is twice as many.
     """
     session.inform(f"Listing shards of exchange {exchange} in vhost {session.vhost} ...")
     found = session.api.find("exchanges", session.vhost, exchange, "shards")

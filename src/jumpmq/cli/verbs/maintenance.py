@@ -59,8 +59,8 @@ LOOK = 0.2
 def drain(session: Session) -> None:
     """Moves the queues of a node to other nodes, waits until the messages have moved, and lists the queues that stay.
 
-    Queues that end with the node or their connections stay, and are listed. Fails if any other stays. Can be
-    interrupted and repeated at will.
+    Queues that end with the node, or with their connections, stay, and are listed. Fails if another queue stays. The
+    command may be interrupted and repeated.
     """
     node, api = session.node_name, session.api
     session.inform(f"Moving the queues of node {node} to others ...")
@@ -106,8 +106,8 @@ def set_workers(
 ) -> None:
     """Reduces the number of workers: queues of removed workers move to the remaining workers.
 
-    Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
-    then on. A larger number takes a start with more `--workers`.
+    Waits for the moves; Ctrl-C ends the waiting only. From then on, start `jumpmq serve` with the same number. To
+    increase the number, restart `jumpmq serve` with more `--workers`.
     """
     session.require_asked()
     session.inform(f"Setting the number of workers to {count} ...")

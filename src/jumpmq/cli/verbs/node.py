@@ -92,8 +92,8 @@ def forget_cluster_node(
 ) -> None:
     """Removes a stopped node from the cluster, with all queues of the node; the messages are lost to the cluster.
 
-    A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down. Refused while
-    another node serves them from a copy: `drain --node NODE` moves them first.
+    A node with durable queues requires `--yes`, since nobody can tell whether the queues of a stopped node are empty.
+    The command is refused while another node serves the queues from a copy: `drain --node NODE` moves them first.
     """
     session.inform(f"Removing node {name} from the cluster")
     try:

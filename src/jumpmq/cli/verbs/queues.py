@@ -38,8 +38,8 @@ def purge_queue(session: Session, queue: Name) -> None:
 def retry_now(session: Session, queue: Name) -> None:
     """Lets resting messages of a queue be retried now.
 
-    These are messages that came back, where the queue has `x-delayed-retry-type`, and those that wait for one of their
-    key.
+    Resting messages are returned messages of a queue with `x-delayed-retry-type`, and messages that wait for a returned
+    message of the same key.
     """
     session.inform(f"Retrying messages of queue '{queue}' in vhost '{session.vhost}' ...")
     try:
@@ -85,8 +85,8 @@ def move_queue(
 ) -> None:
     """Moves a queue to a different node or worker, and waits until the messages have moved.
 
-    Its consumers are cancelled; what they hold and do not settle within five seconds is delivered again. What is
-    published meanwhile is behind what was in the queue. Ctrl-C ends the waiting only.
+    The queue's consumers are cancelled; messages that they do not settle within five seconds are delivered again.
+    Messages published during the move come after the messages in the queue. Ctrl-C ends the waiting only.
     """
     if to is not None and home is not None:
         raise CommandError("give --to or --home, not both", os.EX_USAGE)
@@ -123,7 +123,7 @@ def move_messages(
 ) -> None:
     """Publishes the ready messages of a queue to a different queue or an exchange, from the front, and removes them.
 
-    What cannot be moved, as no queue takes it, stays in its place. Nothing is lost whatever is killed.
+    Messages that no queue accepts stay in place. A kill of any process loses no message.
     """
     target = {"queue": to_queue, "exchange": to_exchange, "routing_key": routing_key, "origin": to_origin or None}
     asked = {key: value for key, value in target.items() if value is not None}
@@ -154,8 +154,8 @@ def move_messages(
 def list_slots(session: Session, queue: Name) -> None:
     """Lists the non-empty slots of a queue.
 
-    A slot is idle (nothing is ready), blocked (as many unacknowledged messages as `x-in-flight-per-slot` allows),
-    withheld (until its unacknowledged messages are settled), reading (from disk) or waiting for its turn.
+    A slot is idle (no ready message), blocked (it has as many unacknowledged messages as `x-in-flight-per-slot`
+    allows), withheld (until its unacknowledged messages are settled), reading (from disk) or waiting for its turn.
     """
     session.inform(f"Listing slots of queue {queue} in vhost {session.vhost} ...")
     _require_slots(session, queue)

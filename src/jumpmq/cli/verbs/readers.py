@@ -17,9 +17,9 @@ COLUMNS = ["name", "queue", "query", "alive", "reserved", "ready", "ready_octets
 def list_readers(session: Session) -> None:
     """Lists the groups of readers of a virtual host, a row a queue.
 
-    `reserved` messages are read and not yet acknowledged, `ready` ones not yet reserved: `ready_octets` are those of
-    their bodies. `age` is that of the oldest reserved one, `lease_left` what is left of the lease; both are in seconds.
-    `owner_epoch` is the number that the query's rows have in the column of that name.
+    `reserved` messages are read and not acknowledged yet; `ready` messages are not reserved yet, and `ready_octets` are
+    the octets of their bodies. `age` is the age of the oldest reserved message, `lease_left` the rest of the lease,
+    both in seconds. `owner_epoch` is the value of that column in the query's rows.
     """
     session.inform(f"Listing readers for vhost {session.vhost} ...")
     session.check_vhost()
