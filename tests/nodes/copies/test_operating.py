@@ -213,7 +213,7 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     until(lambda: cluster.copies(1, at=1)["leader"] == heir)
     assert cluster.ask("DELETE", "copies/1/leader", at=1)[0] == 204
     until(lambda: cluster.copies(1, at=2)["wanted"]["leader"] == "one@host")
-    assert "leaders bring it about" in cluster.output("-q", "set_copies", "1", at=1)
+    assert "leaders make the copies" in cluster.output("-q", "set_copies", "1", at=1)
     until(lambda: {one["wanted"]["copies"] for one in cluster.ask("GET", "copies", at=2)[1]} == {1})
 
 
