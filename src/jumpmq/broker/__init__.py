@@ -1,6 +1,6 @@
-"""The live broker: sockets, connections, channels, time. With ``http/`` the only floor that knows asyncio.
+"""The live broker: sockets, connections, channels, time. Only this layer, ``http/`` and the layers above use asyncio.
 
-Its names are imported on first use: a process that does TLS beside the broker needs few of its modules.
+Names are imported at their first use: a TLS process beside the broker needs few of the modules.
 """
 
 from typing import TYPE_CHECKING, Any

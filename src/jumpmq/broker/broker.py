@@ -31,7 +31,7 @@ from jumpmq.topology import AddHome, AddVirtualHost, PutUser, SetPermissions
 log = logging.getLogger(__name__)
 
 MARK_TIMEOUT = 2.0
-"""Timeout for the disk at a start, in seconds."""
+"""Maximum wait for the disk at a start, in seconds."""
 
 COMMIT_LOOK = 0.5
 """Seconds between two checks of commit progress, while a commit is awaited."""
@@ -40,19 +40,22 @@ STOP_TIMEOUT = 1.5
 """Seconds for the disk, and then for clients with pending output, at the broker's stop."""
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds for all remaining clients to answer the close of the connection: many are busy, or never read the close."""
+"""Maximum wait in seconds for the remaining clients to answer the close of their connections: many are busy, or
+never read the close.
+"""
 
 
 class Broker(BrokerParts):
     """A broker in the running event loop; :func:`start` makes a serving broker.
 
     Attributes:
-        figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
+        figures: statistics for the management API and metrics; in a broker of several homes, of all homes.
         node_figures: statistics of this node.
         home_figures: statistics of this home alone.
-        copies: of the homes of its cluster.
-        at: name of the node whose process this is; not that of the home where another node serves the home.
-        set_workers: has the node be served by so many processes; None where it is one process.
+        copies: the copies of the cluster's homes.
+        at: name of the node that runs this process. A process that serves a home of another node has a different
+            ``node``.
+        set_workers: changes the number of the node's processes; None for a single process.
     """
 
     def __init__(self, opened: Opened, peers: Peers) -> None:
@@ -63,8 +66,8 @@ class Broker(BrokerParts):
         self.copies: Copies = NoCopies()
         self.at = self.node
         self.set_workers: Callable[[int], None] | None = None
-        self._is_restored = False  # whether the queues have what was kept
-        self._closing: asyncio.Task[None] | None = None  # closes clients
+        self._is_restored = False  # True once the queues are restored
+        self._closing: asyncio.Task[None] | None = None  # closes the clients' connections
 
     @property
     def cluster_name(self) -> str:
@@ -73,7 +76,7 @@ class Broker(BrokerParts):
 
     @property
     def uptime(self) -> float:
-        """Seconds since the start, also where the clock was set since."""
+        """Seconds since the start, independent of changes of the clock."""
         return time.monotonic() - self._begun
 
     @property
@@ -88,7 +91,9 @@ class Broker(BrokerParts):
         return [node for node in self.topology.nodes if node in up]
 
     def node_serving(self, home: int) -> str:
-        """Return the node whose process serves a home, or is to: of a home with copies not always its own node."""
+        """Return the node that serves a home, or should serve it. A home with copies may be served by another node
+        than its own.
+        """
         return self.copies.leader_of(home) or self.topology.node_of(home)
 
     @property
@@ -170,8 +175,10 @@ class Broker(BrokerParts):
             self.topology.apply(SetPermissions(user, "/", ".*", ".*", ".*"))
 
     async def _mark_started(self) -> None:
-        """Put a first commit on disk: from now on messages are delivered, so that the last stop, if clean, no longer
-        tells the delivered messages. A disk refusing writes does not keep consumers from stored messages."""
+        """Put a first commit on disk before messages are delivered. After it, the marker of a clean stop no longer
+        describes which messages were delivered. A disk that refuses writes does not prevent deliveries of stored
+        messages.
+        """
         if self.store is not None:
             self.store.put(*STARTED_AT, self.started_at)
             self.store.put(*IDENTITY, self.identity)
@@ -213,20 +220,19 @@ class Broker(BrokerParts):
         except StoreError as error:
             log.error("%s", error)
         if self.spans is not None:
-            with contextlib.suppress(TimeoutError):  # nor must a collector
+            with contextlib.suppress(TimeoutError):  # a collector must not delay the stop
                 await asyncio.wait_for(asyncio.to_thread(self.spans.close), STOP_TIMEOUT)
 
     def close_clients(self) -> None:
-        """Begin to stop: listen no more, and close the connections once what was sent so far is on disk. :meth:`stop`
-        does the rest; until then other homes are served."""
+        """Stop listening, and close the connections once all output so far is on disk. Other homes are still served
+        until :meth:`stop`.
+        """
         if self._closing is None:
             self.listening.refuse_all()
             self._closing = asyncio.get_running_loop().create_task(self._close_clients(), name="closing clients")
 
     async def _close_clients(self) -> None:
-        with contextlib.suppress(
-            TimeoutError, NotCommitted
-        ):  # a disk that takes nothing must not keep it from stopping
+        with contextlib.suppress(TimeoutError, NotCommitted):  # a disk that accepts no writes must not delay the stop
             await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
         self.close_connections("broker forced connection closure with reason 'shutdown'", lambda connection: True)
         loop = asyncio.get_running_loop()
@@ -260,10 +266,10 @@ class Broker(BrokerParts):
             await self.committed()
 
     async def committed(self) -> None:
-        """End the turn, and wait until all that was changed is on disk.
+        """End the turn, and wait until all changes are on disk.
 
         Raises:
-            NotCommitted: the disk takes nothing, for so long that the watchdog says so.
+            NotCommitted: the disk has accepted no writes for the watchdog's limit.
         """
         waiting = asyncio.ensure_future(self.turns.committed())
         try:
@@ -275,9 +281,9 @@ class Broker(BrokerParts):
             waiting.cancel()
 
     def refused(self, sent: Sent) -> asyncio.Future[bool]:
-        """Return a future, True if any of the messages sent to remote homes was refused.
+        """Return a future: True if a remote home has refused any of the messages sent.
 
-        It has to be asked for before anything else is awaited: later it is forgotten.
+        Call this before the next ``await``: the results are kept only until then.
         """
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -290,10 +296,10 @@ class Broker(BrokerParts):
         return known
 
     async def authenticate(self, user: str, password: str, peer_host: str) -> Principal:
-        """The user, if the password is right.
+        """Return the user with the given password.
 
         Raises:
-            AccessRefused: it is not, or the user may not log in from there.
+            AccessRefused: the password is wrong, or the user may not log in from this address.
         """
         found = await self.authenticator.authenticate(user, password, peer_host)
         if found is None:
@@ -306,7 +312,7 @@ class Broker(BrokerParts):
         return UNLIMITED if rate is None else rate.within(seconds)
 
     async def count_published(self, user: Principal, messages: int) -> None:
-        """Wait until the user may publish again, and count so many messages that are published now."""
+        """Wait until the user may publish again, and count the given messages as published."""
         rate = self._services.user_limits.rate(user)
         if rate is not None:
             seconds = rate.wait()
@@ -314,7 +320,7 @@ class Broker(BrokerParts):
             await asyncio.sleep(seconds)
 
     def set_limits(self, memory: int | None = None, disk_free: int | None = None) -> None:
-        """Change the limits of memory and of free disk until the broker stops: octets, None for no change."""
+        """Change the limits of memory and free disk, in octets, until the broker stops; None for no change."""
         with self.turns.turn():
             if memory is not None:
                 self.memory.limit = memory
@@ -323,7 +329,7 @@ class Broker(BrokerParts):
             self.alarms.look()
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
-        """The reader group that has messages of a queue here reserved; None where none has."""
+        """Return the reader group that holds messages of a queue here; None without one."""
         host = self.topology.vhosts.get(vhost)
         contents = None if host is None else host.queues.get(queue)
         group = None if contents is None else self.reader_groups.reader_of(contents)
@@ -334,10 +340,10 @@ class Broker(BrokerParts):
         return self.close_connections(reason, lambda connection: True)
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
-        """Close connections on an operator's behalf; returns how many.
+        """Close connections for an operator; return the number of connections.
 
         Args:
-            reason: what the clients are told, after ``CONNECTION_FORCED``.
+            reason: reply text for the clients, after ``CONNECTION_FORCED``.
         """
         return self._forced_closes.close(reason, chosen)
 
@@ -353,13 +359,13 @@ async def start(
     """Start a broker in the running event loop.
 
     Args:
-        enter: makes its peers; those of a broker of one process unless given.
-        on_failure: called with a sentence when commits cannot come any more; the process has to end.
-        before_listening: called once the broker is restored, before clients are let in; what it raises ends the start.
-        open_store: opens the store of its data directory.
+        enter: makes the broker's peers; by default those of a broker of one process.
+        on_failure: called with the reason when no commit can complete any more; the process has to end.
+        before_listening: called after the restore, before the broker accepts clients; an exception ends the start.
+        open_store: opens the store of the data directory.
 
     Raises:
-        BrokerError: the store cannot be opened, or the port is taken.
+        BrokerError: the store cannot be opened, or a port is not available.
     """
     commits, broker = Commits(open_store), None
     commits.on_failure = on_failure

@@ -8,7 +8,7 @@ from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
 
 OTHER_HOMES = "homes"
-"""Directory of the data directory with those of the homes but the first."""
+"""Subdirectory of the data directory for all homes except the first."""
 
 
 def homes_in(data_dir: Path | None) -> int:
@@ -27,67 +27,68 @@ class Config:
     """Settings of a broker.
 
     Attributes:
-        host: address to listen on, or a name: then each of its addresses.
-        port: of AMQP; 0 picks a free one, None listens nowhere. The same of the other ports.
-        http_port: of the management API.
-        tls_port, https_port: of both with TLS; they are listened on where there is a certificate.
+        host: address to listen on, or a name, for each of its addresses.
+        port: port for AMQP; 0 picks a free port, None disables it. The same holds for the other ports.
+        http_port: port for the management API.
+        tls_port, https_port: ports for both with TLS; used if there is a certificate.
         tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.security.certificates.ServerTLS`.
-        tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
-        tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
-        proxy_protocol_from: balancers whose PROXY headers are believed on the ports of AMQP, as
-            :class:`~jumpmq.broker.connection.proxied.Proxies` takes them; None believes nobody.
-        data_dir: where durable things are kept; None keeps everything in memory.
-        workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.nodes.processes.workers`.
+        tls_processes: number of processes that do TLS for AMQP clients; 0 for the broker's own process.
+        tls_login_from: part of a client's certificate that names the user, as RabbitMQ's ``ssl_cert_login_from``.
+        proxy_protocol_from: balancers whose PROXY headers are accepted on the ports for AMQP, in the form of
+            :class:`~jumpmq.broker.connection.proxied.Proxies`; None for none.
+        data_dir: directory of durable data; None keeps everything in memory.
+        workers: number of processes, each with a part of the queues; see :mod:`jumpmq.nodes.processes.workers`.
         worker: number of this process in its node, from 1.
-        home: number of the home that this process serves, from 1 on; in a cluster it is given when that is joined.
-        homes: how many the node has, each with a process and a data directory of its own.
-        begins: whether this is the node's first worker, and no other of them runs yet.
-        links: directory of the processes' sockets; needed for several processes outside a cluster.
+        home: number of the home served by this process, from 1; assigned by the cluster when a node joins.
+        homes: number of the node's homes, each with its own process and data directory.
+        begins: True for the node's first worker while no other worker runs.
+        links: directory of the processes' sockets; required for several processes outside a cluster.
         cluster: name of this node's cluster; None without a cluster.
-        etcd: the cluster's metadata store, as URLs of its members with commas between.
+        etcd: comma-separated URLs of the members of the cluster's etcd.
         etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
-            :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
-        cluster_secret_file: secrets, one a line, that seal what the cluster keeps in etcd; None keeps it readable.
-        recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
-        recover_without: names of nodes that are lost with their disks, with commas between: where etcd has lost homes,
-            the copies of these nodes are not waited for.
-        rejoin_cluster: whether a node that has followed another recovery takes the cluster's definitions.
-        accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
+            :class:`~jumpmq.broker.security.certificates.ServerTLS`; None for the system's authorities.
+        cluster_secret_file: file with secrets, one per line, that seal the cluster's data in etcd; None for plain data.
+        recover_cluster: True to restore a cluster that etcd has lost, with this node's definitions.
+        recover_without: comma-separated names of nodes that are lost with their disks. Their copies of homes that etcd
+            has lost are not awaited.
+        rejoin_cluster: True to replace the definitions of a node that has followed another recovery of the cluster.
+        accept_older_data: True to accept a data directory older than the one recorded in etcd.
         cluster_host: address of this node for other nodes of the cluster.
-        cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
-        copies: nodes of the cluster that keep this home's messages, once there are so many, unless an operator has said
-            how many.
-        rack: where this node is: copies go to nodes of different racks first; None for nowhere in particular.
-        replace_after: seconds without a node until another one gets its copies; 0 for never.
-        failover_after: seconds without a sign of the leader of a home after which this node's copy may lead it.
-        queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
-            RabbitMQ's setting.
-        node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
-        load_definitions: definitions file, or directory of such, that is imported before the broker listens; see
+        cluster_port: port of the first worker for other nodes; each further worker has the next port. 0 picks free
+            ports.
+        copies: number of nodes with a copy of this home's log, once the cluster has enough nodes. An operator's request
+            overrides the setting.
+        rack: rack of this node; copies go to nodes of different racks first. None for no rack.
+        replace_after: seconds of a node's absence after which another node gets its copies; 0 for never.
+        failover_after: seconds without a sign of a home's leader after which this node's copy may lead the home.
+        queue_leader_locator: placement of new queues without a locator of their own: ``client-local`` or ``balanced``,
+            as RabbitMQ's setting.
+        node: name of this node; None for the name in the data directory, or :func:`default_node` for a new directory.
+        load_definitions: definitions file, or directory of files, imported before the broker listens; see
             :mod:`jumpmq.serving.load_definitions`.
-        default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
-            these names. Only guest is let in from loopback addresses alone.
-        oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
-        http_names: names, with commas, by which browsers on this machine may ask for the page beside its own names.
-        log_level: as in :mod:`logging`.
-        log_format: ``text`` or ``json``, a line a record.
-        heartbeat: seconds, proposed to clients.
-        frame_max: octets of a frame at most, proposed to clients; from 4,096 to 131,072.
-        channel_max: channels of a connection at most, proposed to clients.
-        consumer_max_per_channel: consumers of a channel at most; None is any number.
-        consumer_group_member_max: members of a consumer group at most.
-        consumer_group_max_per_user: consumer groups in which a user may have members, at each worker or node.
-        consumer_timeout: seconds that a delivery may wait for its acknowledgement before its channel is closed; 0 is
-            for ever.
-        publish_rate: messages a second that a connection may publish; it is read no faster. None is any number.
-        memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
-            machine's or the container's memory (``0.4``); None is RabbitMQ's default.
-        disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
-        key_sketches: ``on`` or ``off``: whether hash exchanges count their messages, different and frequent keys.
-        otlp_endpoint: where spans of messages that carry a ``traceparent`` go; None makes none. See
+        default_user, default_pass: administrator of a new data directory, as RabbitMQ's settings of these names. Only
+            the user ``guest`` is restricted to loopback addresses.
+        oauth_resource, oauth_keys: accepted OAuth 2 tokens, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
+        http_names: comma-separated further host names by which browsers on this machine may request the page.
+        log_level: log level, a name of :mod:`logging`.
+        log_format: ``text`` or ``json``, one line per record.
+        heartbeat: seconds proposed to clients.
+        frame_max: maximum octets of a frame proposed to clients; from 4,096 to 131,072.
+        channel_max: maximum number of channels of a connection proposed to clients.
+        consumer_max_per_channel: maximum number of consumers of a channel; None for no limit.
+        consumer_group_member_max: maximum number of members of a consumer group.
+        consumer_group_max_per_user: maximum number of consumer groups with members of one user, at each worker or node.
+        consumer_timeout: seconds for the acknowledgement of a delivery before the channel is closed; 0 for no limit.
+        publish_rate: maximum number of messages that a connection may publish per second; beyond, it is read more
+            slowly. None for no limit.
+        memory_limit: octets held for messages above which publishers are blocked, as a size (``2GB``) or a share of the
+            machine's or container's memory (``0.4``); None for RabbitMQ's default.
+        disk_free_limit: octets of free disk below which publishers are blocked, as a size; None for RabbitMQ's default.
+        key_sketches: ``on`` or ``off``: counts of messages, of different keys and of frequent keys at hash exchanges.
+        otlp_endpoint: collector for the spans of messages with a ``traceparent``; None makes no spans. See
             :mod:`~jumpmq.broker.telemetry.spans`.
-        write_backlog: octets waiting for the disk beyond which publishers are no longer read; an eighth of the memory
-            limit at most.
+        write_backlog: octets waiting for the disk above which publishers are not read; limited to an eighth of the
+            memory limit.
     """
 
     host: str = "localhost"
@@ -151,8 +152,9 @@ class Config:
 
     @property
     def process(self) -> str:
-        """Name of the process among several: by home or, in a cluster with separate home numbers, as a worker of the
-        node."""
+        """Name of the process among several: by its home or, in a cluster, where homes have separate numbers, by its
+        node and worker.
+        """
         return "home" if self.cluster is None else "worker"
 
     @property

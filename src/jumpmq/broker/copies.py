@@ -1,6 +1,6 @@
-"""Copies of homes, as operators see and change them.
+"""Operators' view of the copies of homes, and their requests.
 
-A broker that is no node of a cluster has none (:class:`NoCopies`); ``jumpmq.nodes.copies`` has those of a cluster.
+A broker outside a cluster has no copies (:class:`NoCopies`); ``jumpmq.nodes.copies`` implements a cluster's.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ CopyState = Literal["leader", "in set", "eligible", "joining", "away"]
 - *leader*: serves the home.
 - *in set*: stores each commit before the commit is complete.
 - *eligible*: left a set that fell below ``min``, and has all complete commits.
-- *joining*: lacks commits, and is being sent them.
+- *joining*: still receives commits that it lacks.
 - *away*: on a node without a running process; the copy may still be in the set.
 """
 
 
 class CopiesRefused(ValueError):
-    """A wish that cannot be met; the text says why."""
+    """An impossible request; the text gives the reason."""
 
 
 class CopiesUnavailable(Exception):
-    """The copies cannot be asked about, or changed, at the moment; the text says why."""
+    """The copies cannot be read or changed at the moment; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CopyChanges:
     """Number of changes of a home's set and leader since the start of the observing process.
 
     Attributes:
-        joined, left: copies that came into the set, and that left it.
+        joined, left: number of copies that joined, or left, the set.
         handovers: planned changes of the leader.
         failovers: unplanned takeovers by a leading process, at another node or the same node.
     """
@@ -48,20 +48,20 @@ class HomeCopies:
     Attributes:
         home: number of the home.
         seat: node that the home belongs to.
-        leader: node that serves the home, or is to.
+        leader: node that serves the home, or should serve it.
         epoch: number of the leader's life.
         copies: number of copies.
         min: number of copies that have to store a commit.
         members: state of each member's copy, by node, the seat first.
-        wanted_copies, wanted_min: what an operator has asked for; equal to ``copies`` and ``min`` once it is so.
-        wanted_members: nodes that are to have a copy.
-        wanted_leader: node that is to lead by an operator's wish; empty for the seat.
+        wanted_copies, wanted_min: numbers requested by an operator; equal to ``copies`` and ``min`` once fulfilled.
+        wanted_members: nodes that should have a copy.
+        wanted_leader: node that should lead by an operator's request; empty for the seat.
         lag_octets: octets of the log that each follower has not stored, by node; only at the leading process.
         racks: racks of the members' nodes, if set.
-        troubles: what is wrong with copies, by node.
-        lag_seconds: age of the oldest of them, to half a second.
-        lease_left: seconds for which the leading process delivers without hearing of others; None elsewhere.
-        changes: of the set and the leader.
+        troubles: problems of copies, by node.
+        lag_seconds: age of the oldest octets in ``lag_octets``, with a resolution of half a second.
+        lease_left: seconds for which the leading process may deliver without answers of other replicas; None elsewhere.
+        changes: number of changes of the set and the leader.
     """
 
     home: int
@@ -84,7 +84,7 @@ class HomeCopies:
 
     @property
     def in_set(self) -> int:
-        """Number of copies in the set, the leader's included."""
+        """Number of copies in the set, including the leader's."""
         return sum(state in ("leader", "in set") for state in self.members.values())
 
     @property
@@ -103,7 +103,7 @@ class HomeCopies:
 
 
 class CopyFiles(NamedTuple):
-    """Files of a node's copy of a home that are compared with others, with their lengths in octets, by name."""
+    """Lengths in octets of the comparable files of a node's copy of a home, by name."""
 
     node: str
     lengths: dict[str, int]
@@ -129,13 +129,13 @@ class Copies(Protocol):
     """Copies of the homes of a broker."""
 
     def listed(self) -> list[HomeCopies]:
-        """Return the copies of all homes, as last seen in etcd, by number; homes without copies have one member."""
+        """Return the copies of all homes, as last read from etcd, by number; homes without copies have one member."""
 
     def leader_of(self, home: int) -> str | None:
-        """Return the node that serves a home, or is to, as last seen in etcd; None for an unknown home."""
+        """Return the node that serves a home, or should serve it, as last read from etcd; None for an unknown home."""
 
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
-        """Ask for so many copies of a home; the home's leader brings them about.
+        """Request a number of copies of a home; the home's leader makes them.
 
         Args:
             least: number of copies that have to store a commit; None for half of the copies, rounded up.
@@ -146,27 +146,27 @@ class Copies(Protocol):
         """
 
     async def add_member(self, home: int, node: str) -> None:
-        """Ask for a further copy of a home, at a running node. Half of the copies, rounded up, have to store a commit,
-        unless an operator has said how many.
+        """Request a further copy of a home, at a running node. Half of the copies, rounded up, then have to store a
+        commit, unless an operator has set another number.
 
         Raises:
-            CopiesRefused: the node does not run or has a copy already, or there cannot be so many.
+            CopiesRefused: the node does not run, has a copy already, or the home has the maximum number of copies.
             CopiesUnavailable: etcd does not answer.
         """
 
     async def remove_member(self, home: int, node: str) -> None:
-        """Ask for an end of a node's copy of a home.
+        """Request the removal of a node's copy of a home.
 
         Raises:
-            CopiesRefused: the home belongs to the node, or is served there, or the node has no copy.
+            CopiesRefused: the node is the home's seat, serves the home, or has no copy.
             CopiesUnavailable: etcd does not answer.
         """
 
     async def set_leader(self, home: int, node: str | None) -> None:
-        """Ask for a member to lead a home as soon as its copy has all; None for the home's seat, as soon as it may.
+        """Request a new leader of a home, effective once that node's copy has the whole log; None for the home's seat.
 
         Raises:
-            CopiesRefused: the home has no copies, or the node has none of them.
+            CopiesRefused: the home has no copies, or the node has no copy.
             CopiesUnavailable: etcd does not answer.
         """
 
@@ -177,19 +177,17 @@ class Copies(Protocol):
         """Return the files of this process's copy of a home; None without one."""
 
     async def checksum(self, home: int, name: str, offset: int, length: int) -> tuple[str, int | None] | None:
-        """Return the local node's name, and the CRC-32 of octets of a file in the local copy; None for missing octets.
-
-        Without a copy here, the result is None.
+        """Return the local node's name, and the CRC-32 of octets of a file in the local copy (None for missing
+        octets). Return None without a local copy.
         """
 
     async def is_damaged(self, home: int, name: str, length: int) -> tuple[str, bool] | None:
-        """Return the local node's name, and True if a file of the local copy is visibly damaged in its first octets.
-
-        Without a copy here, the result is None.
+        """Return the local node's name, and True if the first octets of a file of the local copy show damage. Return
+        None without a local copy.
         """
 
     async def end(self, home: int) -> None:
-        """End a home that another node than its seat serves, with all copies. The copies' files stay.
+        """Remove a home that another node than its seat serves, and all its copies. The copies' files stay.
 
         Raises:
             CopiesUnavailable: etcd does not answer.
@@ -201,7 +199,7 @@ NO_CLUSTER = "only homes of a cluster's nodes have copies; this broker is no nod
 
 
 class NoCopies:
-    """Copies of a broker that is no node of a cluster: none. See :class:`Copies`."""
+    """The copies of a broker outside a cluster: none. See :class:`Copies`."""
 
     def listed(self) -> list[HomeCopies]:
         return []

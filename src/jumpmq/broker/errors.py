@@ -6,7 +6,7 @@ class BrokerError(Exception):
 
 
 class HomeLeft(BrokerError):
-    """Everything at this home has moved to remote homes, and the home is no longer part of the broker."""
+    """Everything at this home has moved to remote homes, and the home was removed from the broker."""
 
 
 class NotCommitted(Exception):
@@ -19,7 +19,7 @@ class HomeUnreachable(Exception):
     """A remote home does not answer.
 
     Attributes:
-        home: its number.
+        home: number of the home.
     """
 
     def __init__(self, home: int, reason: object) -> None:

@@ -20,15 +20,15 @@ from jumpmq.broker.connection.tls_processes import TLSProcesses
 
 
 class Listening:
-    """The listeners.
+    """The listeners of a broker.
 
     Args:
-        services: what connections share.
+        services: services shared by all connections.
         connections: the open connections.
 
     Attributes:
-        listeners: those that were started, the management port's among them.
-        certificates: renews those of listeners with TLS.
+        listeners: started listeners, including the management port's.
+        certificates: reloads the certificates of listeners with TLS.
     """
 
     def __init__(self, services: Services, connections: set[Connection]) -> None:
@@ -38,21 +38,21 @@ class Listening:
         self._connections = connections
         config = services.config
         wants_processes = config.tls is not None and config.tls_port is not None and config.tls_processes
-        # Do TLS for clients of AMQP; None where this process does.
+        # The processes that do TLS for AMQP clients; None if this process does.
         self._tls_processes = (
             TLSProcesses(config.tls_processes, config.tls, self.accept, config.proxy_protocol_from)
             if config.tls and wants_processes
             else None
         )
-        self._refusals = RefusedConnections()  # connections beyond the limit
-        self._is_stopping = False  # whether no more clients are taken
-        self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
+        self._refusals = RefusedConnections()  # counts connections beyond the limit
+        self._is_stopping = False  # True once no client is accepted any more
+        self._joining: set[asyncio.Task[Any]] = set()  # clients handed over by other processes, before their connection
 
     async def start(self) -> None:
-        """Listen for clients of AMQP.
+        """Start listening for AMQP clients.
 
         Raises:
-            BrokerError: a port is taken.
+            BrokerError: a port is not available.
         """
         config = self._services.config
         proxies = trusted(config.proxy_protocol_from)
@@ -67,7 +67,7 @@ class Listening:
         """Start a listener; the listener is closed with the broker.
 
         Raises:
-            BrokerError: it cannot listen.
+            BrokerError: the address is not available.
         """
         await listener.start()
         self.listeners.append(listener)
@@ -77,7 +77,7 @@ class Listening:
         """Stop listening for AMQP clients, or resume at the former ports. Connected clients stay connected.
 
         Raises:
-            BrokerError: somebody else has taken a port meanwhile.
+            BrokerError: another program has taken a port meanwhile.
         """
         for listener in self.listeners:
             if listener.protocol.startswith("amqp") and listener.is_suspended != suspended:
@@ -91,13 +91,13 @@ class Listening:
         return next((listener.port for listener in self.listeners if listener.protocol == protocol), 0)
 
     def accept(self, origin: ConnectionOrigin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
-        """The protocol of a new client of AMQP.
+        """Return the protocol for a new AMQP client.
 
         Args:
             origin: origin of the client; None to read it from the socket.
             handed: state from another process that served the client so far.
         """
-        if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
+        if self._is_stopping:  # the marker of a clean stop would not cover deliveries to this client
             return RefusedConnection()
         if len(self._connections) < connection_limit():
             return Connection(self._services, self._connections, origin, handed)
@@ -112,12 +112,12 @@ class Listening:
         task.add_done_callback(self._joining.discard)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener in self.listeners:
             listener.close()
 
     def refuse_all(self) -> None:
-        """Stop listening, and take no client already accepted."""
+        """Stop listening, and refuse clients that are accepted but not connected yet."""
         self._is_stopping = True
         self.close()
 

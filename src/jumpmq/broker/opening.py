@@ -1,4 +1,4 @@
-"""The beginning of a start: settings are read, the data directory is opened, and nothing is restored yet."""
+"""The first step of a start: the settings are checked, and the data directory is opened. Nothing is restored yet."""
 
 import uuid
 from typing import Any
@@ -16,25 +16,25 @@ Record = tuple[str, str, Any]
 """Kind, key and value of a definition's record."""
 
 LEAST_BACKLOG = 4 << 20
-"""Octets that may wait for the disk, even with little memory."""
+"""Minimum octets that may wait for the disk, with little memory."""
 
 
 class Opened:
     """An open data directory, with the parts shared by the whole broker.
 
     Args:
-        commits: the broker's side of the store, which is opened here.
+        commits: the broker's side of the store; opened here.
 
     Attributes:
-        boot: tells this run of the process from all others.
-        memory: what is held for messages; the holder charges it.
-        disk_free_limit: octets of the disk that are to stay free.
-        turns: every change of the broker's state is made in one.
+        boot: identity of this run of the process.
+        memory: account of the memory held for messages.
+        disk_free_limit: octets of disk that have to stay free.
+        turns: the broker's turns; every change of the broker's state is part of a turn.
         definitions: the records of the data directory; empty without one.
-        identity: kept of the broker; None in a new data directory, and without one.
+        identity: stored identity of the broker; None in a new data directory, and without one.
 
     Raises:
-        BrokerError: a setting is wrong, or the data directory cannot be opened.
+        BrokerError: a setting is invalid, or the data directory cannot be opened.
     """
 
     def __init__(self, config: Config, commits: Commits) -> None:

@@ -44,30 +44,30 @@ class BrokerParts:
     """The components of a broker.
 
     Attributes:
-        config: settings, with home and node as the peers know them.
+        config: settings, with the home and node assigned by the peers.
         peers: remote processes of this broker.
         node: name of this node.
-        boot: tells this run of the process from all others.
-        identity: tells this broker from all others, also after a restart; None where everything is in memory.
+        boot: identity of this run of the process.
+        identity: identity of this broker, kept across restarts; None if everything is in memory.
         topology: virtual hosts, exchanges, queues, bindings, users.
-        turns: every change of the broker's state is made in one.
-        memory: what is held for messages; the holder charges it.
-        uploads: admits batches that are published over HTTP, by the memory that they take together.
-        alarms: whether memory or disk is short.
-        watchdog: whether commits come.
-        pause: has all clients wait.
-        consumer_groups: who shares which queues.
-        starts: those that the data directory has had.
-        reader_groups: who holds reservations.
-        dead_letters: publishes those of the queues.
+        turns: the broker's turns; every change of the broker's state is part of a turn.
+        memory: account of the memory held for messages.
+        uploads: admits batches published over HTTP, by their total memory.
+        alarms: alarms of memory and disk.
+        watchdog: watches for missing commits.
+        pause: pauses all clients.
+        consumer_groups: consumer groups, and their shares of queues.
+        starts: the starts of the data directory.
+        reader_groups: reader groups with their reservations.
+        dead_letters: publishes dead-lettered messages.
         ring_traffic: counts the keys of hash exchanges.
-        writers: how far those have got that publish in batches.
-        slices: when who has long work to do may go on.
-        authorization, authenticator: what users may do, and who they are.
+        writers: positions of bulk writers.
+        slices: schedules long work in time slices.
+        authorization, authenticator: permissions and identities of users.
         connections: the open connections.
-        churn: how much comes and goes.
-        spans: tells of messages that are traced; None without tracing.
-        listening: where clients come from.
+        churn: counts created and removed objects.
+        spans: makes spans for traced messages; None without tracing.
+        listening: the listeners.
     """
 
     def __init__(self, opened: Opened, peers: Peers) -> None:
@@ -81,7 +81,7 @@ class BrokerParts:
         self.spans = None if self.config.otlp_endpoint is None else Spans(self.config.otlp_endpoint, self.node)
         self.uploads = Uploads(self.memory)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, opened.disk_free_limit)
-        self._upkeep = Upkeep(self.turns)  # what queues need by the clock, and long work in steps
+        self._upkeep = Upkeep(self.turns)  # periodic maintenance of queues, and long work in steps
         self.dead_letters = DeadLetters(
             self._upkeep,
             self.memory,
@@ -116,7 +116,7 @@ class BrokerParts:
         )
         self.reader_groups = ReaderGroups(self)
         self.consumer_groups.reader_of = self.reader_groups.reader_of
-        self._services = self._shared()  # what connections and channels share
+        self._services = self._shared()  # shared by all connections and channels
         self._forced_closes = ForcedCloses(self.connections, self.turns)
         self._listen_to_changes()
         paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)

@@ -35,7 +35,7 @@ class Figures(Protocol):
     """Metrics of a broker; :class:`~jumpmq.broker.figures.home.HomeFigures` reads the metrics of one process."""
 
     def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
-        """The counters of all queues of a virtual host, some at a time."""
+        """Yield the counters of all queues of a virtual host, some at a time."""
 
     async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
         """Return the metrics of a queue; None if deleted."""
@@ -47,19 +47,19 @@ class Figures(Protocol):
         """Return the counters of queues in the given order; None for a deleted queue."""
 
     async def consumers_of(self, definition: QueueDefinition, most: int | None = None) -> list[ConsumerFigures]:
-        """The consumers of a queue, the highest priority first; the first ``most`` of them."""
+        """Return the consumers of a queue by descending priority, at most the first ``most``."""
 
     async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
-        """The consumers of all queues of virtual hosts."""
+        """Return the consumers of all queues of virtual hosts."""
 
     def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
-        """The counters of all consumers of clients, as ``OF_CONSUMERS``, some at a time."""
+        """Yield the counters of all clients' consumers, as ``OF_CONSUMERS``, some at a time."""
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         """Return the number of consumers on the queues of virtual hosts."""
 
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
-        """The consumer groups of virtual hosts."""
+        """Return the consumer groups of virtual hosts."""
 
     async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
         """Return the ordering barriers of the queues of virtual hosts."""
@@ -68,7 +68,7 @@ class Figures(Protocol):
         """Return the offsets of consumer groups in the streams of virtual hosts."""
 
     async def readers(self) -> list[ReaderFigures]:
-        """The places of all groups of readers."""
+        """Return the positions of all reader groups."""
 
     async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
         """Return recent traffic of rings, by home, without idle rings; for a named ring, with its registers."""
@@ -87,25 +87,25 @@ class Figures(Protocol):
         """Return the open connections of this name; several nodes may have some."""
 
     async def channels(self) -> list[ChannelFigures]:
-        """The open channels of all connections."""
+        """Return the open channels of all connections."""
 
     async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
-        """The open channels of a connection."""
+        """Return the open channels of a connection."""
 
     async def channels_named(self, name: str) -> list[ChannelFigures]:
         """Return the open channels of this name, ``CONNECTION (NUMBER)``; several nodes may have some."""
 
     async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
-        """The consumers of a channel."""
+        """Return the consumers of a channel."""
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
         """Return the open channels with publishes to an exchange."""
 
     def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
-        """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
+        """Yield the counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
 
     def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
-        """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
+        """Yield the counters of all open channels, as ``OF_CHANNELS``, some at a time."""
 
     def exchange(self, vhost: str, name: str) -> Counts:
         """Return messages in and out of an exchange, as ``OF_EXCHANGES``; zeros for a deleted exchange."""
@@ -146,4 +146,4 @@ class Figures(Protocol):
         """Return the responding nodes, by name."""
 
     def node(self) -> NodeFigures:
-        """The node."""
+        """Return the metrics of the local node."""

@@ -1,7 +1,7 @@
 """Metrics of one process: queues, channels, connections and the process; the only place where live objects are read.
 
-Everything is returned as values (:mod:`jumpmq.broker.figures.values`). Whatever grows with the number of queues,
-channels or connections is read in slices of the event loop's time; what is gone meanwhile is left out.
+All results are values (:mod:`jumpmq.broker.figures.values`). Results that grow with the number of queues, channels or
+connections are read in time slices; objects deleted meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from jumpmq.topology.tally import DeletedCounts, Tally
 T = TypeVar("T")
 
 AT_ONCE = 250
-"""Number of objects with counters read before remaining tasks are served."""
+"""Number of objects read before waiting tasks are served."""
 
 CHURN = tuple(Churn.__slots__)
 """Created and removed objects, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
@@ -131,7 +131,7 @@ class Shown(Protocol):
 
 
 class HomeFigures:
-    """The figures of a broker's process."""
+    """Metrics of the local process."""
 
     def __init__(self, broker: Shown) -> None:
         self._broker = broker
@@ -145,7 +145,7 @@ class HomeFigures:
     # --- queues and their consumers ---
 
     async def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
-        """The counters of all queues of a virtual host, some at a time."""
+        """Yield the counters of all queues of a virtual host, some at a time."""
         host = self._broker.topology.vhosts.get(vhost)
         queues = [] if host is None else list(host.queues.values())
         async for part in self._in_parts(queues):
@@ -170,19 +170,19 @@ class HomeFigures:
         return [None if one is None else _of_queue(one) async for one in self._broker.slices.through(live)]
 
     async def consumers_of(self, definition: Identified, most: int | None = None) -> list[ConsumerFigures]:
-        """The consumers of a queue, the highest priority first; the first ``most`` of them."""
+        """Return the consumers of a queue by descending priority, at most the first ``most``."""
         queue = self._live(definition)
         return [] if queue is None else [_consumer_figures(queue, one) for one in queue.consumers[:most]]
 
     async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
-        """The consumers of all queues of virtual hosts."""
+        """Return the consumers of all queues of virtual hosts."""
         hosts = [host for name in vhosts if (host := self._broker.topology.vhosts.get(name)) is not None]
         queues = [queue for host in hosts for queue in host.queues.values()]
         found = ((queue, consumer) for queue in queues for consumer in queue.consumers)
         return [_consumer_figures(*one) async for one in self._broker.slices.through(found)]
 
     async def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
-        """The counters of all consumers of clients, as ``OF_CONSUMERS``, some at a time."""
+        """Yield the counters of all clients' consumers, as ``OF_CONSUMERS``, some at a time."""
         queues = [queue for host in self._broker.topology.vhosts.values() for queue in host.queues.values()]
         async for part in self._in_parts(queues):
             found = [(queue, one) for queue in part for one in queue.consumers if isinstance(one, ChannelConsumer)]
@@ -194,7 +194,7 @@ class HomeFigures:
         return sum([one.consumers for name in vhosts async for part in self.queue_counts(name) for one in part])
 
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
-        """The consumer groups of virtual hosts."""
+        """Return the consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
 
@@ -216,7 +216,7 @@ class HomeFigures:
         return found
 
     async def readers(self) -> list[ReaderFigures]:
-        """The places of all groups of readers."""
+        """Return the positions of all reader groups."""
         groups = [one for vhost in self._broker.topology.vhosts for one in self._broker.reader_groups.groups(vhost)]
         now, found = asyncio.get_running_loop().time(), []
         places = ((group, place) for group in groups for place in list(group.places.values()))
@@ -289,12 +289,12 @@ class HomeFigures:
         return [_connection_figures(one) for one in self._opened() if one.name == name]
 
     async def channels(self) -> list[ChannelFigures]:
-        """The open channels of all connections."""
+        """Return the open channels of all connections."""
         live = [channel for one in self._opened() for channel in one.channels.values()]
         return [_channel_figures(one) async for one in self._broker.slices.through(live)]
 
     async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
-        """The open channels of a connection."""
+        """Return the open channels of a connection."""
         live = [channel for one in self._opened() if one.identity == connection for channel in one.channels.values()]
         return [_channel_figures(one) async for one in self._broker.slices.through(live)]
 
@@ -304,7 +304,7 @@ class HomeFigures:
         return [_channel_figures(channel) for channel in live if channel.name == name]
 
     async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
-        """The consumers of a channel."""
+        """Return the consumers of a channel."""
         live = [one.channels[number] for one in self._opened() if one.identity == connection and number in one.channels]
         parts = [part for channel in live for one in channel.consumers.values() for part in one.parts]
         return [_consumer_figures(part.queue, part) for part in parts]
@@ -319,12 +319,12 @@ class HomeFigures:
         ]
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
-        """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
+        """Yield the counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
         async for part in self._in_parts(self._opened()):
             yield [(one.identity, _of_connection(one)) for one in part]
 
     async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
-        """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
+        """Yield the counters of all open channels, as ``OF_CHANNELS``, some at a time."""
         async for part in self._in_parts([channel for one in self._opened() for channel in one.channels.values()]):
             yield [(_channel_id(one), _TALLIED_OF_CHANNELS(one.tally)) for one in part]
 
@@ -432,7 +432,7 @@ class HomeFigures:
         return {node.name: node}
 
     def node(self) -> NodeFigures:
-        """The node."""
+        """Return the metrics of the local node."""
         broker, alarms = self._broker, self._broker.alarms
         return NodeFigures(
             name=broker.at,
@@ -460,7 +460,7 @@ class HomeFigures:
 
 
 def of_host(tally: Tally) -> Counts:
-    """A virtual host's counters as ``OF_HOSTS``."""
+    """Return a virtual host's counters, as ``OF_HOSTS``."""
     return _TALLIED_OF_HOSTS(tally)
 
 

@@ -14,7 +14,7 @@ Read = Callable[[Any], Any]
 
 
 def dump(value: Any) -> bytes:
-    """A figure, or anything made of figures, as JSON. Named tuples and dataclasses are lists of their fields."""
+    """Return metrics, or a container of metrics, as JSON. Named tuples and dataclasses become lists of their fields."""
     return json.dumps(value, separators=(",", ":"), default=_plain).encode()
 
 
@@ -39,7 +39,7 @@ def reader(kind: Any) -> Read:
 
 
 def _reader(kind: Any) -> Read | None:
-    """As :func:`reader`; None where the value is as JSON has it."""
+    """As :func:`reader`; None if JSON values need no conversion."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         (chosen,) = [one for one in inner if one is not NoneType]

@@ -10,12 +10,12 @@ OPEN_FILES = Path("/proc/self/fd")
 
 
 def open_files() -> int:
-    """Return the number of files open in this process; 0 where the system does not tell."""
+    """Return the number of files open in this process; 0 if the system does not report it."""
     return len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0
 
 
 def resident_octets() -> int:
-    """Return the resident memory of this process; the peak where the system does not tell the current value."""
+    """Return the resident memory of this process; the peak if the system does not report the current value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

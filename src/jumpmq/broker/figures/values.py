@@ -1,8 +1,8 @@
-"""Figures of queues, consumers, channels, connections, exchanges and of the node, as values.
+"""Metrics of queues, consumers, channels, connections, exchanges and the node, as values.
 
-A figure is a raw counter or a level at the time it was read. Rates, samples over time, sorting and paging are made
-from figures by :mod:`jumpmq.http`, which therefore never touches a live queue, channel or connection to show one.
-Whatever is counted is identified by an ``id`` that is not given twice.
+A metric is a raw counter, or a level at the time of reading. :mod:`jumpmq.http` computes rates, samples over time,
+sorting and paging from these values, and therefore never reads a live queue, channel or connection. Each counted object
+has an ``id`` that is never reused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OF_QUEUES = (
 """Counters of a queue, by RabbitMQ's names."""
 
 LEVELS_OF_QUEUES = ("ready", "unacknowledged")
-"""Numbers of a queue's messages, behind the counters of a queue."""
+"""Numbers of a queue's messages, following the queue's counters."""
 
 OF_CHANNELS = (
     *("publish", "confirm", "return_unroutable", "drop_unroutable"),
@@ -40,7 +40,7 @@ OF_CONNECTIONS = ("recv_oct", "send_oct")
 OF_CONSUMERS = ("messages_delivered",)
 
 ConnectionId = str
-"""The connection's identity; a name is given again once its port is."""
+"""Identity of a connection. A connection's name is reused when its client's port is."""
 
 ChannelId = tuple[ConnectionId, int]
 ConsumerId = tuple[ConnectionId, int, str, str, str]
@@ -54,9 +54,9 @@ class QueueCounts(NamedTuple):
     """Values read from every queue per second.
 
     Attributes:
-        id: of the queue's definition.
+        id: id in the queue's definition.
         counts: as :data:`OF_QUEUES`, then :data:`LEVELS_OF_QUEUES`.
-        append_only: whether its messages wait for no consumer, as in a stream.
+        append_only: True if messages do not wait for consumers, as in a stream.
     """
 
     id: int
@@ -76,20 +76,20 @@ class QueueFigures(NamedTuple):
     """Metrics of a queue from the queue's home, beside the definition.
 
     Attributes:
-        counts: as :class:`QueueCounts` has them.
-        consumers: how many there are.
-        memory: octets of memory that its messages take.
-        last_seq: the number of its youngest message.
-        messages: octets of its messages and where they are; None where the kind of queue does not tell.
-        head_timestamp: the property ``timestamp`` of the next message, if that is in memory.
-        head_published_at: when it was published, in seconds since the epoch, if that is known.
-        exclusive_consumer_tag, single_active_consumer_tag: None where there is no such consumer.
-        automatic: whether a consumer does not acknowledge.
-        exhausted: whether each consumer holds its whole prefetch unacknowledged.
-        max_length: messages that it may have; None is any number.
+        counts: counters, as in :class:`QueueCounts`.
+        consumers: number of consumers.
+        memory: octets of memory held for its messages.
+        last_seq: number of its newest message.
+        messages: octets and locations of its messages; None if the kind of queue does not count them.
+        head_timestamp: property ``timestamp`` of the next message, if in memory.
+        head_published_at: publishing time of the next message, in seconds since the epoch, if known.
+        exclusive_consumer_tag, single_active_consumer_tag: tag of such a consumer; None without one.
+        automatic: True if a consumer consumes without acknowledgements.
+        exhausted: True if every consumer holds its whole prefetch unacknowledged.
+        max_length: maximum number of messages; None for no limit.
         overflow: treatment of messages beyond the limit, a value of ``x-overflow``.
-        status: what only its kind has to show, by RabbitMQ's keys.
-        state: ``running``, or ``down`` where its home does not answer: all else is then unknown, and 0.
+        status: further values of its kind, by RabbitMQ's keys.
+        state: ``running``; ``down`` if its home does not answer: all other values are then unknown, and 0.
     """
 
     id: int
@@ -114,7 +114,7 @@ class QueueFigures(NamedTuple):
 
     @classmethod
     def down(cls, id: int, type: str, node: str) -> QueueFigures:
-        """Metrics of a queue whose home does not answer: nothing is known beside the definition."""
+        """Return the metrics of a queue whose home does not answer: only the definition is known."""
         return cls(
             id=id,
             type=type,
@@ -153,9 +153,9 @@ class PeerAddress(NamedTuple):
     Attributes:
         connection: the connection's id.
         name: the connection's name.
-        provided_name: the client property ``connection_name``; None where the client gave none.
-        host, port: the client's.
-        by_token: whether a token vouches for the user, who is then not the one of that name who is kept here.
+        provided_name: client property ``connection_name``; None without one.
+        host, port: address of the client.
+        by_token: True for a user authenticated by a token, who differs from a stored user of the same name.
     """
 
     connection: ConnectionId
@@ -179,12 +179,12 @@ class ConsumerFigures(NamedTuple):
 
     Attributes:
         unacknowledged: unacknowledged deliveries.
-        delivered: messages that it was sent.
-        active: whether it is served, where the queue serves one consumer at a time; else true.
-        single: whether the queue serves one consumer at a time.
-        arguments: of ``basic.consume``.
-        channel, number: name and number of its channel; None where it is not a client's.
-        peer: the client's connection; None where it is not a client's.
+        delivered: number of delivered messages.
+        active: for a queue with a single active consumer, True for that consumer; otherwise True.
+        single: True if the queue has a single active consumer.
+        arguments: arguments of ``basic.consume``.
+        channel, number: name and number of its channel; None for a consumer of the broker itself.
+        peer: the client's connection; None for a consumer of the broker itself.
     """
 
     vhost: str
@@ -211,7 +211,7 @@ class ConsumerFigures(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """As :data:`OF_CONSUMERS`."""
+        """Return the counters, as :data:`OF_CONSUMERS`."""
         return (self.delivered,)
 
 
@@ -219,14 +219,14 @@ class GroupMemberFigures(NamedTuple):
     """A member of a consumer group.
 
     Attributes:
-        user, by_token: the user of its last consumer, and whether a token vouches for it.
-        weight: its share in relation to the others'.
+        user, by_token: user of its last consumer, and True if authenticated by a token.
+        weight: weight of its share, relative to the other members.
         grace: seconds for which it stays a member without a consumer.
-        joined_since: seconds since it joined first.
-        away_for: seconds until its grace ends, while it has no consumer; else None.
-        units: how many are its own.
-        prefetch, unacknowledged, delivered: of its consumer, over all its queues.
-        tag, channel, peer: its consumer's; None while it has none.
+        joined_since: seconds since it first joined.
+        away_for: seconds until the end of its grace period while it has no consumer; otherwise None.
+        units: number of queues or slots that it owns.
+        prefetch, unacknowledged, delivered: totals of its consumer, over all its queues.
+        tag, channel, peer: of its consumer; None without one.
     """
 
     name: str
@@ -257,18 +257,19 @@ class GroupUnitFigures(NamedTuple):
     """A queue, or a slot of a queue, shared by a consumer group.
 
     Attributes:
-        slot: None where the queue has none.
-        owner: the member whose it is; None while it waits for one.
-        owned_since: seconds for which it has been its owner's.
-        holder: connection and consumer tag of who is fed, or still has messages of it; None where there is none.
-        held: messages of it that the holder has not settled.
-        draining_since: seconds for which the holder is fed no more; None while it is.
-        ready, unacknowledged: messages.
-        fenced: those of its queue that wait for another queue; they are in no slot yet.
-        oldest: seconds since the first ready message was published; None where that is not at hand.
+        slot: number of the slot; None for a whole queue.
+        owner: member that owns it; None without an owner.
+        owned_since: seconds since the owner got it.
+        holder: connection and consumer tag of the member that receives its messages, or has not settled all of them;
+            None without one.
+        held: number of its messages that the holder has not settled.
+        draining_since: seconds since deliveries to the holder were stopped; None while they continue.
+        ready, unacknowledged: number of messages.
+        fenced: messages of its queue that wait for another queue, and are not in a slot yet.
+        oldest: seconds since the first ready message was published; None if unknown.
         unbound: True if the queue leaves the group once empty.
-        offset: the lowest that the group has not settled; None where the queue is no stream.
-        epoch: the number under which the holder is, or was fed; None where none ever was.
+        offset: lowest unsettled offset of the group; None for a queue that is not a stream.
+        epoch: owner epoch of the current or last holder; None before the first.
     """
 
     queue: str
@@ -291,14 +292,14 @@ class ConsumerGroupFigures(NamedTuple):
     """A consumer group.
 
     Attributes:
-        source_kind, source: what it consumes: ``exchange`` or ``queue``, and its name.
+        source_kind, source: ``exchange`` or ``queue``, and its name.
         state: ``gathering``, ``stable``, ``rebalancing`` or ``draining``.
-        refused: queues that it does not share, and why.
-        joins, leaves: members that came and went.
-        moves: units that were taken from a member for another.
+        refused: queues that the group cannot share, with reasons.
+        joins, leaves: number of members that joined and left.
+        moves: number of units that passed from one member to another.
         handovers: number of completed handovers.
         forced_handovers: number of consumers cancelled because of unsettled deliveries.
-        late_acknowledgements: deliveries that these settled afterwards, without effect.
+        late_acknowledgements: deliveries settled after such a cancellation, without effect.
     """
 
     vhost: str
@@ -323,11 +324,11 @@ class GroupOffsetFigures(NamedTuple):
 
     Attributes:
         offset: lowest unsettled offset.
-        end: the offset that follows the last message of the stream.
-        ready: messages that no member has.
-        unacknowledged: messages that members have not settled.
-        skipped: messages that retention let go of before the group had them, or that are damaged.
-        has_members: whether it has members that consume the stream.
+        end: offset of the stream's next message.
+        ready: number of messages not delivered to a member.
+        unacknowledged: number of messages that members have not settled.
+        skipped: number of messages lost to retention or damage before the group received them.
+        has_members: True if members consume the stream.
     """
 
     vhost: str
@@ -342,14 +343,14 @@ class GroupOffsetFigures(NamedTuple):
 
 
 class ReaderFigures(NamedTuple):
-    """The place of a group of readers in a queue.
+    """Position of a reader group in a queue.
 
     Attributes:
-        group, user: what its user calls it, and whose it is; None where it is of an earlier version.
-        alive: whether a query reads for it.
-        reserved: messages that are read and not acknowledged.
-        age: seconds since the oldest of them was published; None where there is none.
-        ready, ready_octets: messages that it has not reserved, and octets of their bodies, where they are known.
+        group, user: name of the group, and its user; None for a group of an earlier release.
+        alive: True if a query reads for the group.
+        reserved: number of messages read and not acknowledged.
+        age: seconds since the oldest reserved message was published; None without one.
+        ready, ready_octets: messages not reserved by the group, and octets of their bodies, if known.
     """
 
     vhost: str
@@ -367,11 +368,11 @@ class RingTrafficFigures(NamedTuple):
     """Recent traffic of a hash ring at a home; see :class:`jumpmq.topology.exchanges.traffic.CountedKeys`.
 
     Attributes:
-        names: the destinations, to which ``messages`` belong.
-        missing_since_start: messages that lacked what is hashed, since the home started.
-        frequent: keys, in hexadecimal digits, with their destination, messages, and by how many fewer these may be.
-        registers: of all keys, then of those of each destination, in Base64; empty where they were not asked for, of
-            all keys only where destinations are many.
+        names: destinations, in the order of ``messages``.
+        missing_since_start: messages without the hashed header or property, since the start of the home.
+        frequent: frequent keys in hexadecimal, with destination, number of messages, and maximum error of that number.
+        registers: registers of all keys, then of each destination's keys, in Base64. Empty unless requested; only of
+            all keys if there are many destinations.
     """
 
     vhost: str
@@ -390,7 +391,7 @@ class TLSFigures(NamedTuple):
     """The encryption of a connection.
 
     Attributes:
-        subject, issuer, validity: of the client's certificate; None where it sent none.
+        subject, issuer, validity: of the client's certificate; None without one.
     """
 
     protocol: str | None
@@ -404,13 +405,13 @@ class ConnectionFigures(NamedTuple):
     """An open connection.
 
     Attributes:
-        peer: who it is.
-        host, port: where it was accepted.
+        peer: the client.
+        host, port: local address of the connection.
         counts: as :data:`OF_CONNECTIONS`.
-        timeout: seconds of its heartbeat.
+        timeout: heartbeat in seconds.
         connected_at: seconds since the epoch.
-        unsent: octets that wait to be sent.
-        reads, writes: how often its socket was read and written.
+        unsent: octets waiting to be sent.
+        reads, writes: number of reads and writes of its socket.
     """
 
     id: ConnectionId
@@ -437,10 +438,10 @@ class ChannelFigures(NamedTuple):
 
     Attributes:
         counts: as :data:`OF_CHANNELS`.
-        confirms: whether its publishes are confirmed.
-        unacknowledged, unconfirmed: messages delivered, and published.
-        uncommitted, acks_uncommitted: messages published and acknowledged in a transaction.
-        prefetch: of the next consumer; global_prefetch: of all consumers together.
+        confirms: True in confirm mode.
+        unacknowledged, unconfirmed: number of unacknowledged deliveries, and of unconfirmed publishes.
+        uncommitted, acks_uncommitted: number of publishes and acknowledgements in the current transaction.
+        prefetch: prefetch of the next consumer; global_prefetch: of all consumers together.
     """
 
     id: ChannelId
@@ -463,7 +464,7 @@ class PublisherFigures(NamedTuple):
     """A channel with publishes to an exchange.
 
     Attributes:
-        published: messages to that exchange.
+        published: number of messages published to that exchange.
     """
 
     channel: str
@@ -475,15 +476,15 @@ class NodeFigures(NamedTuple):
     """Usage and limits of a node: octets of memory and disk, files, client connections.
 
     Attributes:
-        name: of the node that runs the process, which may serve a home of another node.
-        started_at: seconds since the epoch, by the clock as it is set now.
-        disk_free: None where nothing is kept on disk.
-        losses: what is missing from the data directory and not acknowledged.
-        commit_waiting: seconds for which clients have waited for a commit, and none came.
-        held: octets held for messages, by what they are held for.
-        listeners: protocol, address and port of each, where clients connect to.
+        name: name of the node that runs the process, which may serve a home of another node.
+        started_at: seconds since the epoch, by the current setting of the clock.
+        disk_free: octets of free disk; None without a data directory.
+        losses: number of unacknowledged losses of the data directory.
+        commit_waiting: seconds for which clients have been waiting for a commit, without any.
+        held: octets held for messages, by purpose.
+        listeners: protocol, address and port of each listener.
         links: connected homes, each with the octets waiting to be sent and the octets sent.
-        cpu: seconds of processor time that were used since the start.
+        cpu: seconds of processor time since the start.
     """
 
     name: str
@@ -515,26 +516,26 @@ class NodeFigures(NamedTuple):
 
 
 class HomeState(NamedTuple):
-    """A home at a glance: what is little, and shown with many things.
+    """Overview of a home: small values that many views show.
 
     Attributes:
-        home: its number.
-        node: what its process uses and may use.
-        churn: what came and went.
-        tallies: what channels have counted, by virtual host; closed ones are included.
-        past_tally: the same of virtual hosts that are deleted.
-        past_queues: what deleted queues have counted, by virtual host, as ``QueueCounts.counts``.
-        exchanges: what went in and out, as :data:`OF_EXCHANGES`, of those that were used.
-        short: what is short: ``memory``, ``disk``.
-        losses: data missing from the data directory, each with the time of the discovery.
-        complaint: why what is published is not committed; None if it is.
+        home: number of the home.
+        node: usage and limits of the home's process.
+        churn: numbers of created and removed objects.
+        tallies: counters of channels, closed ones included, by virtual host.
+        past_tally: counters of channels in deleted virtual hosts.
+        past_queues: counters of deleted queues, by virtual host, as ``QueueCounts.counts``.
+        exchanges: messages in and out of each used exchange, as :data:`OF_EXCHANGES`.
+        short: resources with an alarm: ``memory``, ``disk``.
+        losses: losses of the data directory, each with the time of detection.
+        complaint: reason for missing commits; None while commits complete.
         logins: numbers of successful and failed logins, by protocol.
         letters: number of arrived dead-lettered messages, for at-least-once dead-lettering.
         missing: number of messages without the hashed header or property, by hash exchange.
         deaths: messages that died, by kind of queue, reason and strategy.
-        outbox: what is kept for other homes until it is there: of each its number, messages, and octets.
-        moves: the queues on their way from this home, and to it.
-        standstill: why definitions cannot be changed, as this home knows; None while they can.
+        outbox: messages and octets kept for each remote home, with the home's number.
+        moves: queues that move from or to this home.
+        standstill: reason why definitions cannot be changed, as known to this home; None while they can.
     """
 
     home: int
