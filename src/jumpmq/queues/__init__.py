@@ -1,6 +1,7 @@
-"""Queues: ready and unacknowledged messages, limits, expiry, delivery in turn. No I/O: the store is handed in.
+"""Queues: ready and unacknowledged messages, limits, expiry, round-robin delivery. No I/O: queues get the store as an
+argument.
 
-The kinds of queue are a file each; this is their registry. What a kind can is said by attributes of its class.
+Each kind of queue has a file; this is the registry of kinds. Class attributes declare the capabilities of a kind.
 """
 
 from typing import Any
@@ -42,15 +43,15 @@ DEFAULT_QUEUE_TYPE = ClassicQueue.type
 
 
 def queue_type(arguments: dict[str, Any]) -> type[Queue]:
-    """The kind of queue that declare arguments, taken as checked, ask for."""
+    """Return the kind of queue for validated arguments of a declaration."""
     return QUEUE_TYPES[arguments.get("x-queue-type") or DEFAULT_QUEUE_TYPE]
 
 
 def make_queue(vhost: str, name: str, *, arguments: dict[str, Any], **declared: Any) -> Queue:
-    """A queue as declared; see :class:`Queue` for what a declaration has.
+    """Return a declared queue; see :class:`Queue` for the values of a declaration.
 
-    It is given those arguments only that its kind checks: one without a check has no effect. ``x-consumer-timeout`` is
-    refused by no kind, as in RabbitMQ, and has no effect where it is no number of milliseconds.
+    The queue gets only arguments that its kind checks: an argument without a check has no effect. No kind refuses
+    ``x-consumer-timeout``, as in RabbitMQ; it has no effect unless it is a number of milliseconds.
     """
     kind = queue_type(arguments)
     checked = {key: value for key, value in arguments.items() if key in kind.argument_checks}

@@ -37,28 +37,28 @@ def integer(field: Field, arguments: DeclaredArguments) -> str | None:
 
 
 def milliseconds(field: Field, arguments: DeclaredArguments) -> str | None:
-    """Milliseconds, ten years at most."""
+    """Check for milliseconds, at most ten years."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return f"{{value_too_large,{field.value}}}" if field.value > MAX_MILLISECONDS else None
 
 
 def positive_milliseconds(field: Field, arguments: DeclaredArguments) -> str | None:
-    """As :func:`milliseconds`, and not 0."""
+    """As :func:`milliseconds`, but above 0."""
     if (problem := milliseconds(field, arguments)) is not None:
         return problem
     return "{value_zero,0}" if field.value == 0 else None
 
 
 def priority(field: Field, arguments: DeclaredArguments) -> str | None:
-    """The highest priority."""
+    """Check for a maximum priority."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return f"{{max_value_exceeded,{field.value}}}" if field.value > MAX_PRIORITY else None
 
 
 def anything(field: Field, arguments: DeclaredArguments) -> str | None:
-    """Any value: RabbitMQ since 4.0 only compares it when the queue is declared again."""
+    """Accept any value: RabbitMQ since 4.0 only compares the argument when the queue is declared again."""
     return None
 
 
@@ -67,17 +67,17 @@ def _of_type(field: Field, wanted: str) -> str | None:
 
 
 def string(field: Field, arguments: DeclaredArguments) -> str | None:
-    """Any string."""
+    """Check for a string."""
     return _of_type(field, "S")
 
 
 def boolean(field: Field, arguments: DeclaredArguments) -> str | None:
-    """True or false."""
+    """Check for true or false."""
     return _of_type(field, "t")
 
 
 def dead_letter_key(field: Field, arguments: DeclaredArguments) -> str | None:
-    """A string, beside an exchange for dead letters."""
+    """Check for a string, next to a dead letter exchange."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     return None if arguments.get("x-dead-letter-exchange") is not None else "routing_key_but_no_dlx_defined"
@@ -103,7 +103,7 @@ def one_of(what: str, values: tuple[str, ...]) -> Check:
 
 
 def positive(field: Field, arguments: DeclaredArguments) -> str | None:
-    """An integer from 1 on."""
+    """Check for an integer above 0."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return "{value_zero,0}" if field.value == 0 else None
@@ -132,7 +132,7 @@ def seconds_of(age: str) -> int | None:
     number, unit = age[:-1], SECONDS.get(age[-1:])
     if unit is None or not number.isascii() or not number.isdigit():
         return None
-    return int(number.lstrip("0")[:15] or 0) * unit or None  # what has more digits is for ever all the same
+    return int(number.lstrip("0")[:15] or 0) * unit or None  # a longer number exceeds every lifetime anyway
 
 
 SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
@@ -144,7 +144,7 @@ def timeout_of(value: object) -> int | None:
 
 
 def version(field: Field, arguments: DeclaredArguments) -> str | None:
-    """The version of a classic queue."""
+    """Check the version of a classic queue."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return None if field.value in (1, 2) else erlang.string(f"unsupported queue version '{field.value}'")

@@ -18,26 +18,25 @@ NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The optional arguments in force on a queue, declared or by policy; None where one is absent.
+    """The optional settings in force on a queue, by argument or policy; None for a missing setting.
 
     Attributes:
-        message_ttl: milliseconds that a message may stay ready.
-        expires: milliseconds that the queue may stay unused.
-        max_length: ready messages.
-        max_length_bytes: octets of ready bodies.
+        message_ttl: maximum milliseconds for which a message stays ready.
+        expires: milliseconds without use after which the queue is deleted.
+        max_length: maximum number of ready messages.
+        max_length_bytes: maximum octets of ready bodies.
         overflow: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
         dead_letter_strategy: ``at-most-once`` or ``at-least-once``.
-        dead_letter_exchange, dead_letter_routing_key: where messages go that expire, overflow or are rejected.
-        single_active_consumer: whether one consumer at a time is served.
-        delivery_limit: how often a message may come back before it is dead-lettered; None if none is set, below 0 as
-            often as it likes.
-        max_age: seconds that a stream keeps messages.
+        dead_letter_exchange, dead_letter_routing_key: destination of messages that expire, overflow or are rejected.
+        single_active_consumer: True for one consumer at a time.
+        delivery_limit: number of returns after which a message is dead-lettered; None if not set, below 0 for no limit.
+        max_age: seconds for which a stream keeps messages.
         segment_bytes: octets of a stream's segment.
-        consumer_timeout: milliseconds that a delivery may wait for its acknowledgement.
-        delayed_retry_type: which messages that come back rest first: ``disabled``, ``all``, ``failed`` or ``returned``.
-        delayed_retry_min, delayed_retry_max: milliseconds that they rest, the first time and at most.
+        consumer_timeout: milliseconds for the acknowledgement of a delivery.
+        delayed_retry_type: returned messages that rest first: ``disabled``, ``all``, ``failed`` or ``returned``.
+        delayed_retry_min, delayed_retry_max: initial and maximum milliseconds of the rest.
         delayed_retry_multiplier: factor of the delay's growth; None for linear growth.
-        ordered_retries: whether a message's routing key rests with it, also in a queue without slots.
+        ordered_retries: True if the routing key of a resting message rests, too, in a queue without slots.
     """
 
     message_ttl: int | None = None
@@ -61,10 +60,11 @@ class Limits:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY, kind: str = "") -> "Limits":
-        """Read validated declaration arguments and the policy definition in force.
+        """Return the settings in force, from validated arguments of a declaration and a policy definition.
 
-        The row of a setting says which one counts: the lower one (a delivery limit before none), the argument, or the
-        policy.
+        If argument and policy have the same setting, the setting's row decides which value counts: the argument
+        (default), the lower value (``lowest``; a negative delivery limit is the highest), or the policy
+        (``policy_first``).
 
         Args:
             kind: queue type.
@@ -89,7 +89,7 @@ class Limits:
         """Return True if a returned message rests, in a queue with delayed retries.
 
         Args:
-            requeued: whether the consumer put the message back, rather than failed or was lost.
+            requeued: True if the consumer requeued the message; False if the consumer failed or was lost.
         """
         return self.delayed_retry_type == "all" or (self.delayed_retry_type == "returned") == requeued
 

@@ -64,7 +64,7 @@ class DeadLettering(Protocol):
     """Dead-lettering of messages that leave a queue undelivered, for queues with a dead letter exchange."""
 
     def is_behind(self, queue: "Queue") -> bool:
-        """Return True on backlog: messages that need not leave the queue now should stay."""
+        """Return True on a backlog of dead-lettering: messages that can stay in the queue should stay."""
 
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
         """Publish messages to the queue's dead letter exchange, then settle them.
@@ -74,7 +74,7 @@ class DeadLettering(Protocol):
         """
 
     def count_discarded(self, queue: "Queue", count: int, reason: str) -> None:
-        """So many left a queue that has no dead letter exchange, and are gone."""
+        """Count messages discarded by a queue without a dead letter exchange."""
 
 
 class NoDeadLettering:
@@ -102,10 +102,10 @@ def never_wake(queue: "Queue", at: float) -> None:
 
 
 class DeliveryGate:
-    """Time up to which the queues of a home deliver: a lease, where another node may lead the home.
+    """Time up to which the queues of a home deliver: the end of a lease, if another node may lead the home.
 
     Attributes:
-        until: by the clock that counts suspended time (:func:`~jumpmq.queues.clock.boot_time`); infinite without a
+        until: time by the clock that counts suspended time (:func:`~jumpmq.queues.clock.boot_time`); infinite without a
             lease.
     """
 
@@ -116,12 +116,12 @@ class DeliveryGate:
 
     @property
     def is_closed(self) -> bool:
-        """True if nothing is to be delivered now."""
+        """True if nothing may be delivered now."""
         return self.until != math.inf and clock.boot_time() >= self.until
 
     @property
     def is_waited_for(self) -> bool:
-        """True if somebody goes on when queues may deliver again."""
+        """True if a queue or a function waits for the gate to open."""
         return bool(self._held or self._waiting)
 
     def when_open(self, go_on: Callable[[], None]) -> None:
@@ -129,14 +129,14 @@ class DeliveryGate:
         self._waiting.append(go_on)
 
     def holds(self, queue: "Queue") -> bool:
-        """Return True if a queue is not to deliver now; the queue is dispatched when it may."""
+        """Return True if a queue may not deliver now; the gate then dispatches the queue when it opens."""
         if not self.is_closed:
             return False
         self._held.add(queue)
         return True
 
     def extend(self, until: float) -> None:
-        """Set the time. Held queues deliver where it is to come."""
+        """Set the end of the lease. Waiting queues deliver if the end is in the future."""
         self.until = until
         if self.is_closed:
             return
@@ -154,14 +154,14 @@ class QueueContext:
     """The broker's services for queues; all queues of a broker share one instance.
 
     Attributes:
-        journal: where durable queues keep persistent messages, and others the bodies that are paged; None keeps all in
-            memory.
-        streams: where streams keep theirs; None is a temporary directory for each.
-        memory: what messages in memory are charged to.
-        dead_letters: takes the messages that leave a queue undelivered, where it has a dead letter exchange.
-        wake: called with a queue and when it next wants to be looked after (see :meth:`Queue.look_after`).
-        epochs: numbers the owners of queues.
-        gate: up to when queues deliver.
+        journal: stores persistent messages of durable queues, and paged bodies of other queues; None keeps everything
+            in memory.
+        streams: stores the messages of streams; None for a temporary directory per stream.
+        memory: account of messages in memory.
+        dead_letters: publishes messages that leave a queue undelivered, if the queue has a dead letter exchange.
+        wake: called with a queue and the time of its next maintenance (see :meth:`Queue.look_after`).
+        epochs: assigns the owner epochs of queues.
+        gate: restricts the deliveries of queues.
     """
 
     journal: Journal | None = None
@@ -174,64 +174,66 @@ class QueueContext:
 
 
 STORE, FIRST_LINK = 1, 4
-"""Bits of storages with message confirms; every queue type gives a bit of its own as ``source``."""
+"""Bits of storages that confirm messages; each queue type names one as ``source``."""
 
 
 class Queue(ABC):
     """A queue of a virtual host.
 
     Args:
-        vhost, name: where it is.
-        id: its number in the store, never reused.
+        vhost, name: virtual host and name.
+        id: id in the store, never reused.
         durable, exclusive, auto_delete, arguments: as declared.
-        node: its home node.
-        owner: name of the connection that an exclusive queue belongs to.
+        node: home node of the queue.
+        owner: name of the connection that owns an exclusive queue.
         context: environment of the queue; without one, the queue is alone, in memory.
 
     Attributes:
-        limits: the optional arguments in force.
-        on_gone: called with the queue when it is being deleted, before its messages are dropped.
+        limits: the optional settings in force.
+        on_gone: callbacks for the queue's deletion, before its messages are dropped.
         last_used: time of the last use by a client, by :func:`time.monotonic` (``x-expires``).
-        wakes_at: when it is to be looked after, as far as somebody was asked to.
-        deleted: whether it is gone; what is done with its messages then is without effect.
-        moved: whether its home is another now, and what is here on its way there.
-        behind: what is published while others come from another home, to go before it; None where none do.
-        published, delivered, acknowledged: message counts since the broker started.
-        delivered_unasked: of the delivered, those to consumers that do not acknowledge.
-        got, got_unasked: of the delivered, those that were got one by one, to be acknowledged or not.
-        got_nothing: times that there was nothing to get.
-        redelivered: of the delivered, those that were delivered before.
-        requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
-        slots: its ready messages by slot; None where it has no slots.
+        wakes_at: time of the next scheduled maintenance.
+        deleted: True after the deletion; later operations on its messages have no effect.
+        moved: True if the queue has moved to another home; its messages here are moving, too.
+        behind: buffer of messages published during a move, until older messages have arrived from the previous home;
+            None otherwise.
+        published, delivered, acknowledged: counts of messages since the broker's start.
+        delivered_unasked: number of deliveries without acknowledgement.
+        got, got_unasked: number of deliveries by ``basic.get``, with and without acknowledgement.
+        got_nothing: number of ``basic.get`` without a message.
+        redelivered: number of repeated deliveries.
+        requeues_in_place: True if requeued messages return to their positions, so that their order of return does not
+            matter.
+        slots: ready messages by slot; None without slots.
         fences: its ready messages while some may be behind ordering barriers; None otherwise.
-        retries: its messages that rest until the next try; None if no message has rested.
-        taken: memory of its messages that were taken; None where a kind keeps no bodies in memory.
-        returned: whether a message of its may have been delivered before.
-        unacknowledged_count: messages that were taken and not settled.
-        undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
+        retries: messages that rest until the next try; None before the first.
+        taken: memory of unsettled messages; None for a kind without bodies in memory.
+        returned: True if a message may have been delivered before.
+        unacknowledged_count: number of taken, unsettled messages.
+        undelivered_count, undelivered_octets: number of dead messages whose dead letters have not reached all their
             queues, and octets of their bodies.
-        dead_count: messages that are dead, and not settled, as their dead letters are on their way.
-        consumer_group: the consumer group that alone takes messages from it; None where anyone may.
-        offsets: how far consumer groups are in it; None where a message that is settled is gone.
-        owner_floor: the lowest epoch (:mod:`~jumpmq.queues.epochs`) of what members of consumer groups get from now on.
-        last_epoch: the last epoch of an owner of this queue; at first the last of all queues, as an earlier queue of
+        dead_count: number of dead messages, unsettled until their dead letters arrive.
+        consumer_group: the consumer group that alone consumes the queue; None without one.
+        offsets: offsets of consumer groups; None for a kind that removes settled messages.
+        owner_floor: lowest epoch (:mod:`~jumpmq.queues.epochs`) of future deliveries to members of consumer groups.
+        last_epoch: last epoch of an owner of this queue. Initially the last epoch of all queues, as an earlier queue of
             the name may have had owners.
 
-    Class attributes are what a kind declares of itself:
-        type: its name, the value of ``x-queue-type``.
-        argument_checks: the declare arguments that it takes and what each may be, in the order in which RabbitMQ looks
-            at them; also what a second declaration must repeat. Those of other kinds are refused.
-        refused_policy_keys: a policy with one of these keys is not for it.
-        always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
-        consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
-        takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
-        knows_exclusive_consumers: whether one consumer may ask to be the only one; else that is ignored.
-        is_internal: whether the broker alone makes, feeds and reads it, for an exchange.
-        append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
-        holds_back: whether messages can wait here for older ones of their key in other queues.
-        replicated: whether RabbitMQ replicates queues of this kind.
-        group_size_argument: the queue argument with the number of copies; empty where a kind has none.
-        policy_target: the value of ``apply-to`` for policies of this kind alone; empty for kinds of the broker alone.
+    Class attributes declare the properties of a kind:
+        type: name, the value of ``x-queue-type``.
+        argument_checks: accepted arguments of a declaration with their checks, in RabbitMQ's order of checking; a
+        second declaration has to have equal values. Arguments of other kinds are refused.
+        refused_policy_keys: policy keys that keep a policy from applying to this kind.
+        always_durable: True if a queue has to be durable, named, not exclusive and not deleted automatically.
+        consumer_argument_names: accepted arguments of ``basic.consume``; arguments of other kinds are refused.
+        takes_global_prefetch: True if channels with a ``global`` prefetch may consume.
+        knows_exclusive_consumers: True if a consumer may request exclusive use; otherwise the request is ignored.
+        is_internal: True if only the broker itself makes, feeds and reads the queue, for an exchange.
+        append_only: True if reading removes nothing; as in RabbitMQ, such a queue can be deleted with ``if-empty``.
+        holds_back: True if messages can wait here for older messages of their key in other queues.
+        replicated: True if RabbitMQ replicates queues of this kind.
+        group_size_argument: argument with the number of copies; empty without one.
+        policy_target: value of ``apply-to`` for policies of this kind alone; empty for internal kinds.
     """
 
     __slots__ = (
@@ -299,16 +301,16 @@ class Queue(ABC):
         self.consumer_group: SubscribedGroup | None = None
         self.offsets: StreamOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
-        # Where its messages are durable; None where they are not.
+        # Storage of persistent messages; None for a queue that is not durable.
         self._journal = context.journal if durable and not exclusive else None
-        self._spill_store = context.journal  # where bodies are paged to
-        self._account = context.memory  # what its messages are charged to
-        self._dead_letters = context.dead_letters  # takes what dies in it
-        self._wake = context.wake  # asked to be looked after
+        self._spill_store = context.journal  # storage of paged bodies
+        self._account = context.memory  # account of messages in memory
+        self._dead_letters = context.dead_letters  # publishes dead letters
+        self._wake = context.wake  # schedules maintenance
         self.wakes_at = NEVER
-        self._epochs = context.epochs  # numbers its owners
-        self._gate = context.gate  # up to when it delivers
-        self._next_wanted: tuple[Callable[[], None], ...] = ()  # who waits for the next message to be known
+        self._epochs = context.epochs  # assigns owner epochs
+        self._gate = context.gate  # restricts deliveries
+        self._next_wanted: tuple[Callable[[], None], ...] = ()  # callbacks waiting until the next message is known
         self.owner_floor = 0
         self.last_epoch = context.epochs.last
 
@@ -364,13 +366,13 @@ class Queue(ABC):
         return None
 
     def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
-        """Take up to ``count`` messages from the front, none beyond ``last_seq``, for a reservation: those that are
-        alike as columns, and others behind them. Nothing is taken only where there is nothing.
+        """Take up to ``count`` messages from the front, at most up to ``last_seq``, for a reservation. Similar
+        messages are returned as columns, the others as a list. The result is empty only if there are no messages.
         """
         return None, self.take_range(1, last_seq, count)
 
     def settle_columns(self, columns: Columns) -> None:
-        """Acknowledge reserved messages, whose columns must not be used any more."""
+        """Acknowledge reserved messages; their columns must not be used afterwards."""
         self.settle(columns.taken_back(), Outcome.ACKNOWLEDGED, Held.RESERVED)
 
     def page_out(self, kept: int) -> int:
@@ -380,7 +382,7 @@ class Queue(ABC):
             kept: octets at the front that may stay.
 
         Returns:
-            0 where nothing is left to be done for now.
+            0 if nothing is left to do for now.
         """
         return 0
 
@@ -394,13 +396,13 @@ class Queue(ABC):
         """Restore the queue from the store, without reading messages.
 
         Args:
-            batches: in order.
-            records: of the queue.
+            batches: stored batches, in order.
+            records: records of the queue.
         """
 
     @abstractmethod
     def checkpoint(self) -> None:
-        """Record where numbering and deliveries stand, for a restart after a clean stop."""
+        """Record numbering and deliveries, for a restart after a clean stop."""
 
     def would_refuse(self, messages: list[Message]) -> list[Message]:
         """Return the messages that a push would refuse now, assuming no consumer takes any."""
@@ -408,16 +410,16 @@ class Queue(ABC):
 
     @abstractmethod
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
-        """Add messages at the end and deliver what consumers have room for.
+        """Add messages at the end, and deliver them to consumers with capacity.
 
-        A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
-        in ``expires_at``.
+        A message that is already in another queue is copied. A message with an own expiry has the expiry in
+        ``expires_at``.
 
         Args:
-            fitting: whether :meth:`would_refuse` has just let all of them pass; then none is refused.
+            fitting: True if :meth:`would_refuse` has just accepted all messages; then none is refused.
 
         Returns:
-            The messages that were refused (``x-overflow`` is ``reject-publish``).
+            The refused messages (``x-overflow`` is ``reject-publish``).
         """
 
     def put_behind(self, queue: "Queue") -> None:
@@ -433,7 +435,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def note_redelivered(self) -> None:
-        """Some of what was pushed last may have been delivered before, and is marked; a restart in order is to know."""
+        """Record that messages of the last push may have been delivered before, for the next clean restart."""
         self.returned = True
 
     def follow_up(self, count: int) -> bool:
@@ -452,7 +454,7 @@ class Queue(ABC):
         self.tell_next()
 
     def tell_next(self) -> None:
-        """Notify those waiting for the next message if known by now."""
+        """Call the callbacks for the next message, if it is known now."""
         if self._next_wanted and (self.deleted or self.knows_next):
             wanted, self._next_wanted = self._next_wanted, ()
             for tell in wanted:
@@ -468,7 +470,7 @@ class Queue(ABC):
 
     @abstractmethod
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``, and to be held as reserved."""
+        """As :meth:`take`, but only messages from ``first_seq`` to ``last_seq``, and accounted for as reserved."""
 
     @property
     @abstractmethod
@@ -503,14 +505,14 @@ class Queue(ABC):
         return False
 
     def begin_return(self) -> None:  # noqa: B027  (not every kind can requeue)
-        """Messages are about to be requeued in steps, the last first: until :meth:`end_return` deliver nothing."""
+        """Announce a return of messages in steps, last message first: nothing is delivered until :meth:`end_return`."""
 
     def end_return(self) -> None:  # noqa: B027
-        """All messages announced by :meth:`begin_return` are back."""
+        """End a return announced by :meth:`begin_return`."""
 
     @abstractmethod
     def delete(self) -> int:
-        """Drop everything and cancel the consumers; returns how many messages were ready."""
+        """Drop all messages, and cancel the consumers; return the number of ready messages."""
 
     # --- consumers ---
 
@@ -529,7 +531,7 @@ class Queue(ABC):
         """Serve a consumer from now on.
 
         Raises:
-            AccessRefused: it, or one that is here, wants the queue for itself.
+            AccessRefused: the consumer, or another one, has requested exclusive use.
         """
 
     @abstractmethod
@@ -562,10 +564,10 @@ class Queue(ABC):
         return None
 
     def require_unshared(self) -> None:
-        """Refuse consumers outside of the queue's consumer group.
+        """Refuse consumers outside the queue's consumer group.
 
         Raises:
-            ResourceLocked: it has one.
+            ResourceLocked: the queue has a consumer group.
         """
         if self.consumer_group is not None:
             raise ResourceLocked(
@@ -577,7 +579,7 @@ class Queue(ABC):
         """Refuse readers that reserve many messages at once.
 
         Raises:
-            PreconditionFailed: few messages of a slot may be unacknowledged.
+            PreconditionFailed: the queue limits the unacknowledged messages of a slot.
         """
         if self.slots is not None and self.slots.limit:
             raise PreconditionFailed(
@@ -617,16 +619,16 @@ class Queue(ABC):
         """Change the limits: surplus messages go at once, present messages keep their expiry."""
 
     def expect_expiry(self) -> None:  # noqa: B027  (not every kind acts on it)
-        """Messages with an ``expires_at`` are coming."""
+        """Prepare for messages with an ``expires_at``."""
 
     @abstractmethod
     def trim(self, now: float) -> None:
         """Do one bounded step of due work: drop expired messages, and messages beyond limits.
 
-        Where more is due, now or later, the queue asks for it with :meth:`wake`.
+        For further work, the queue schedules maintenance with :meth:`wake`.
 
         Args:
-            now: by :mod:`~jumpmq.queues.clock`.
+            now: time by :mod:`~jumpmq.queues.clock`.
         """
 
     def look_after(self, now: float) -> bool:
@@ -653,8 +655,9 @@ class Queue(ABC):
             self.wake(clock.now() + self.until_unused_for(self.limits.expires))
 
     def until_unused_for(self, expires: int) -> float:
-        """Seconds until the queue is unused for ``expires`` milliseconds, without time in which the machine is
-        suspended: no client could use the queue then."""
+        """Return the seconds until the queue is unused for ``expires`` milliseconds. Time in which the machine is
+        suspended does not count: no client could use the queue then.
+        """
         unused = 0.0 if self.consumers else time.monotonic() - self.last_used
         return expires / 1000 - unused
 

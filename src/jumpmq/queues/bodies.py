@@ -12,11 +12,11 @@ from jumpmq.store.column_layout import Layout
 from jumpmq.store.layout import octets
 
 READ_AT_ONCE = 1 << 20
-"""Octets of bodies read back at a time, give or take a message."""
+"""Maximum octets of bodies read back at a time; the last message may exceed them."""
 
 
 class BatchReader(Protocol):
-    """Stores messages for want of memory, and reads a stored batch back."""
+    """Stores messages for lack of memory, and reads stored batches."""
 
     def spill(self, messages: list[Message]) -> None: ...
 
@@ -30,9 +30,9 @@ class BatchReader(Protocol):
 
 
 def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:
-    """Return the messages with bodies both on disk and in memory.
+    """Return the messages whose bodies are both on disk and in memory.
 
-    What is not stored is handed over, and droppable when this is asked again.
+    Messages that are not stored yet are given to the store; a later call returns them.
     """
     loaded = [message for message in messages if message.body is not PAGED]
     if unstored := [message for message in loaded if message.batch is None]:
@@ -41,10 +41,10 @@ def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:
 
 
 def drop(messages: list[Message]) -> int:
-    """Drop what is on disk from messages, with a large header as much as with a large body, until :func:`read_back`.
+    """Drop the stored parts of messages from memory, large headers as well as large bodies, until :func:`read_back`.
 
     Returns:
-        The octets freed, as the account counts.
+        The octets freed, by the memory account.
     """
     freed = octets(messages)[1] - len(PAGED) * len(messages)
     for message in messages:
@@ -74,7 +74,7 @@ def _restore(message: Message, stored: Message) -> None:
 def at_once(messages: list[Message], *, last: bool = False) -> int:
     """Return the number of first, or last, messages that may be read back at a time.
 
-    What counts is what lies on disk, headers included: the octets of the message's batch, divided evenly.
+    The limit concerns the octets on disk, headers included; a message counts with the average of its batch.
     """
     if not of_body(messages, PAGED):
         return len(messages)

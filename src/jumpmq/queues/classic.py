@@ -1,7 +1,8 @@
 """The classic queue: messages in order of arrival, delivered to one consumer at a time.
 
-What may take long (millions that expire, overflow, are purged) is done in bounded steps: one where it is asked for, the
-others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
+Long work (the expiry, overflow or purge of millions of messages) is done in bounded steps: the first step at once, the
+others in the queue's maintenance. Between steps the counts show the actual state: for example, a length above the
+limit.
 """
 
 import math
@@ -47,7 +48,7 @@ from jumpmq.store import Batch
 from jumpmq.store.kinds import DELIVERED, SEQUENCE
 
 CHUNK_OCTETS = 1 << 20
-"""The most octets of bodies handed to consumers at once, give or take one message."""
+"""Maximum octets of bodies handed to consumers at once; the last message may exceed them."""
 
 SEQUENCE_BLOCK = 1 << 20
 """Message numbers reserved in the journal at a time, so that no number is reused."""
@@ -66,7 +67,7 @@ class ClassicQueue(Queue):
     """Messages in order of arrival, delivered to one consumer at a time.
 
     Attributes:
-        ready: the ready messages. The object is another one while messages have priorities, or wait for other queues.
+        ready: the ready messages. The object is replaced when messages get priorities, or wait for other queues.
     """
 
     __slots__ = (
@@ -101,21 +102,21 @@ class ClassicQueue(Queue):
         delivery = QueueDelivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
-        self._was_read = False  # whether bodies were read back lately
+        self._was_read = False  # True if bodies were read back recently
         self.ready: AnyReady = self._ready_messages() if self.slots is None else self.slots
-        self._dispatching = False  # whether it hands out messages now
+        self._dispatching = False  # True during the delivery of messages
         self.taken = TakenMessages(self._spill_store, self._account)
         self._unstored = Unstored()
-        self._leaving: tuple[Iterator[None], ...] = ()  # the steps of what leaves it
-        self._returns = 0  # how many steps of returns are under way
-        self._next_seq = 1  # the number of the next message
-        self._reserved_seq = 0  # the number that is given next after a crash
-        self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
+        self._leaving: tuple[Iterator[None], ...] = ()  # unfinished steps of departures
+        self._returns = 0  # number of unfinished returns in steps
+        self._next_seq = 1  # number of the next message
+        self._reserved_seq = 0  # first number after a crash
+        self._delivered_seq = 0  # highest delivered number: after a crash, messages up to it count as redelivered
         self._expiry = self._own_expiry()
-        self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
+        self._arriving = False  # True while a message goes to a waiting consumer, so that it cannot expire
         self._length = LengthLimit.of(self.limits)  # None without a limit
         self._barriers: Barriers | None = None  # None until keys have moved to the queue or away
-        # What its messages say they are, where no two may say the same; None where they may.
+        # Identities of the messages, for a queue without duplicates; None otherwise.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
         self.mind_lease()
 
@@ -126,11 +127,11 @@ class ClassicQueue(Queue):
         return unslotted(self.arguments, self.around())
 
     def around(self) -> Around:
-        """Return what ready messages of any kind are made with."""
+        """Return the services for ready messages of any kind."""
         return Around(self._spill_store, self._prepare, self._account, self.deliver_soon)
 
     def deliver_soon(self) -> None:
-        """Deliver when the queue is next looked after, for example messages that were read for waiting consumers."""
+        """Deliver at the next maintenance, for example messages read for waiting consumers."""
         self._was_read = True
         self.wake(clock.now())
 
@@ -164,7 +165,7 @@ class ClassicQueue(Queue):
             ready_in_memory=loaded,
             unacknowledged_in_memory=self.unacknowledged_count - taken.paged,
             octets_in_memory=loaded_octets + taken.octets_in_memory,
-            # While a purge is on its way, those not to be kept are still counted.
+            # During a purge, messages to be removed still count.
             persistent=max(0, self.message_count - self._unstored.count) if stored else 0,
             persistent_octets=max(0, ready.size + unacknowledged - self._unstored.octets) if stored else 0,
             paged_out=spilled,
@@ -271,7 +272,7 @@ class ClassicQueue(Queue):
             new = messages if self._present is None else self._present.new(messages)
             if new:
                 self._enter_again([_apart(message) for message in new])
-            # With what entered in one commit: after a crash each message is in one of the two queues.
+            # One commit for both queues: after a crash, each message is in one of them.
             behind.settle(messages, Outcome.ACKNOWLEDGED)
         elif not behind.message_count and not behind.purging:
             self.behind = None
@@ -286,11 +287,11 @@ class ClassicQueue(Queue):
             self._present.note(messages)
         if self.limits.message_ttl is not None:
             self._expiry.set_ttl(messages, self.limits.message_ttl)
-        # Before the delivery: a consumer that does not acknowledge settles at once, and the store is told of the
-        # settlement only for messages that have their batch.
+        # Before the delivery: a consumer without acknowledgements settles at once, and the store accepts a settlement
+        # only for # stored messages.
         self._store(messages)
         served = self._delivery.consumers
-        self._arriving = bool(served) and not len(self.ready)  # ready consumers get them, even with a TTL of 0
+        self._arriving = bool(served) and not len(self.ready)  # waiting consumers get them, even with a TTL of 0
         self.ready.extend(messages, body_octets(messages))
         if served:
             self.dispatch()
@@ -349,8 +350,9 @@ class ClassicQueue(Queue):
         return []
 
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
-        """Take unexpired messages; expired messages are dropped, also behind others. If more have expired than a step
-        drops, nothing is taken yet."""
+        """Take unexpired messages, and drop expired ones, also behind others. If more messages have expired than a
+        step drops, nothing is taken yet.
+        """
         if self.retries is not None and self.retries.resting.is_full:
             return []
         expiry = self._expiry
@@ -422,8 +424,8 @@ class ClassicQueue(Queue):
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
-        # First, also for a deleted queue: what is held stays charged to it, and bodies that are read back below were
-        # not charged.
+        # Before the check for a deleted queue, which stays charged for held messages; and before bodies are read back,
+        # which # are not charged.
         self.taken.release(messages, held)
         if self.deleted:
             settle_spilled(messages)
@@ -447,12 +449,11 @@ class ClassicQueue(Queue):
             self.dispatch()
 
     def _unpaged(self, messages: list[Message], *, in_slots: bool = True) -> list[Message]:
-        """Return deliveries with bodies read back, without unreadable ones.
-
-        Those stay in the store: a read may fail that works after the next start.
+        """Return deliveries with their bodies, without unreadable ones. Unreadable messages stay in the store: a later
+        read may succeed.
 
         Args:
-            in_slots: whether they count as unacknowledged of their slots.
+            in_slots: True if the messages count as unacknowledged in their slots.
         """
         missing = of_body(messages, PAGED)
         if not missing:
@@ -472,7 +473,7 @@ class ClassicQueue(Queue):
         self.settle(messages, Outcome.ACKNOWLEDGED)
 
     def _take_back(self, messages: list[Message], outcome: Outcome, held: Held) -> None:
-        """Return messages to their places, marked redelivered, and deliver again; some rest first."""
+        """Return messages to their positions, marked as redelivered, and deliver again; some rest first."""
         self.returned = True
         for message in messages:
             message.redelivered = True
@@ -480,7 +481,7 @@ class ClassicQueue(Queue):
             if message.expires_at:
                 self._expiry.expected = True
         if self.limits.delays_retries and held is Held.UNACKNOWLEDGED:
-            # What a move takes back has not failed.
+            # taken back for a move: the consumer has not failed
             gone = self.moved and outcome is Outcome.CONSUMER_GONE
             if not gone and self.limits.rests(requeued=outcome is Outcome.REQUEUED):
                 messages = self._begin_retries().rest(messages)
@@ -502,9 +503,9 @@ class ClassicQueue(Queue):
         return 1 if self.retries is None else self.retries.resting.tries(message) + 1
 
     def _release_due(self, retries: Retries, now: float) -> None:
-        """Return rested messages to their places, in steps."""
+        """Return rested messages to their positions, in steps."""
         if messages := retries.due(now):
-            # Bodies are read before messages are counted as ready: unreadable ones leave here.
+            # Bodies are read before messages count as ready; unreadable messages leave here.
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)
             if any(message.expires_at for message in messages):
@@ -524,7 +525,7 @@ class ClassicQueue(Queue):
         self.tell_next()
 
     def checkpoint(self) -> None:
-        # To the end: what the store is not told of is back in the queue after the restart.
+        # Completely: messages whose departure the store does not know are in the queue again after the restart.
         while self._leaving:
             steps, *others = self._leaving
             self._leaving = tuple(others)
@@ -539,12 +540,12 @@ class ClassicQueue(Queue):
     def purge(self) -> int:
         count = len(self.ready)
         if self._barriers is not None:
-            self._barriers.markers.ready_leave()  # before they do: it counts them
+            self._barriers.markers.ready_leave()  # before the messages leave: it counts them
         if self.retries is not None:
             self._let_go(self.retries.resting.forget_others())
         self._let_go(self.ready.leave().settle(self._unstored.leave, self._forgetting()))
         if self._present is not None:
-            self._present.clear()  # also of what was delivered, as in noxdafox's plugin
+            self._present.clear()  # delivered messages, too, as in noxdafox's plugin
         return count if self.behind is None else count + self.behind.purge()
 
     def _forgetting(self) -> Forget | None:
@@ -560,7 +561,7 @@ class ClassicQueue(Queue):
         count = len(self.ready)
         if self.behind is not None:
             count += self.behind.delete()
-        # Before anything leaves: what its holders settle from now on has no effect here.
+        # Before anything leaves, so that later settlements have no effect.
         self.deleted = True
         self.taken.close()
         if self._present is not None:
@@ -574,7 +575,7 @@ class ClassicQueue(Queue):
         self._let_go(self.ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
-            if self._next_seq > 1:  # else neither was recorded
+            if self._next_seq > 1:  # otherwise nothing was recorded
                 self._journal.delete(SEQUENCE, str(self.id))
                 self._journal.delete(DELIVERED, str(self.id))
         self._delivery.cancel_all()
@@ -583,7 +584,7 @@ class ClassicQueue(Queue):
         return count
 
     def leave_consumers(self) -> None:
-        """Cancel all consumers: the queue has moved to another home. Resting messages go along."""
+        """Cancel all consumers: the queue has moved to another home. Resting messages move, too."""
         self._delivery.cancel_all()
         if self.retries is not None:
             self.retries.hasten()
@@ -640,7 +641,7 @@ class ClassicQueue(Queue):
             return
         if self._gate.until != math.inf and self._gate.holds(self):
             return
-        self._dispatching = True  # what is delivered to consumers that do not acknowledge is settled meanwhile
+        self._dispatching = True  # consumers without acknowledgements settle during the delivery
         try:
             more = self._delivery.dispatch()
         finally:
@@ -670,14 +671,14 @@ class ClassicQueue(Queue):
             self._let_go(steps)
         if self.retries is not None:
             self._release_due(self.retries, now)
-        # After the return of rested messages, which may have expired or be too many.
+        # After the return of rested messages, which may have expired, or exceed limits.
         self._trim(now, self._step)
         if self._barriers is not None:
             self._barriers.release()
         if self._expiry.expected or self._was_read:
             self._was_read = False
             self.dispatch()
-        self.tell_next()  # after consumers, which go before those that ask for single messages
+        self.tell_next()  # after consumers, which come before requests for single messages
 
     def _let_go(self, steps: Iterator[None]) -> None:
         """Run one step of dropping messages, and schedule the rest."""
@@ -694,24 +695,25 @@ class ClassicQueue(Queue):
         if length is None:
             return
         if length.counts_octets and not self.ready.measure(MEASURED):
-            self.wake(now)  # restored batches may hold less than it seems, or more
-        elif length.drops_head:  # others keep what is returned to them
+            self.wake(now)  # restored batches may have other counts than recorded
+        elif length.drops_head:  # other settings keep returned messages
             dropped = length.take_overflow(self.ready, count)
             self.discard(dropped, "maxlen")
             if dropped and self._expiry.expected:
                 self._expiry.look_ahead(self, now)  # another message is at the front
-            if length.is_exceeded(self.ready):  # another object where a dead letter has come back with a priority
+            # the object may have changed: a returned dead letter may have a priority
+            if length.is_exceeded(self.ready):
                 self.wake(now)
 
     @property
     def _step(self) -> int:
-        """Return the number of messages that may leave undelivered now: 0 on a backlog of dead-lettering, as here they
-        can be paged.
+        """Return the number of messages that may leave undelivered now: 0 on a backlog of dead-lettering, because
+        the messages can be paged here.
         """
         return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.is_behind(self) else STEP
 
     def _push_what_fits(self, messages: list[Message]) -> list[Message]:
-        """Push messages singly, as a delivery may make room for the next; return the messages without room."""
+        """Push messages one by one, because a delivery may make room for the next; return the messages without room."""
         refused = []
         for message in messages:
             if self.would_refuse([message]):
@@ -766,13 +768,13 @@ class ClassicQueue(Queue):
             self.taken.not_paged(of_body(messages, PAGED))
 
     def _prepare(self, messages: list[Message]) -> None:
-        """Make messages that were read back from the store the queue's again."""
+        """Prepare messages read from the store for this queue."""
         for message in messages:
             message.queue = self
 
 
 def _apart(message: Message) -> Message:
-    """Copy a message from a second queue; it may have been delivered before a crash."""
+    """Return a copy of a message in a second queue; the message may have been delivered before a crash."""
     apart = message.copy()
     apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
     return apart

@@ -1,18 +1,17 @@
 """Clock for expiry of messages and queues: time of day without jumps.
 
-It is set once, when the process starts, and goes on by the clock of the machine's uptime. So a wall clock that is put
-back or forth by an hour neither expires nor keeps anything; what is on disk is compared with the wall clock of the next
-start.
+The clock is set once, at the start of the process, and continues by the machine's uptime. Changes of the wall clock
+therefore neither expire messages nor keep them. Times on disk are compared with the wall clock at the next start.
 
-While a machine is suspended (a laptop, a virtual machine that is paused or moved), Linux's monotonic clock stands
-still, and the event loop's timers with it. Three rules follow:
+While a machine is suspended (a laptop, a paused or migrated virtual machine), Linux's monotonic clock stops, and so do
+the event loop's timers. Three rules follow:
 
-- Age counts that time (:func:`now`): a message does not live an hour longer because its machine slept for one.
-- Doubt about this process counts it (:func:`boot_time`): others may have replaced it meanwhile.
-- Doubt about others does not (:func:`time.monotonic`): this process did not listen to them. Heartbeats, silence of a
-  link, dead nodes, unused queues (``x-expires``) and consumer timeouts are judged by that clock.
+- Ages include suspended time (:func:`now`): a message does not live longer because its machine was suspended.
+- Doubt about this process includes suspended time (:func:`boot_time`): another process may have replaced it meanwhile.
+- Doubt about others excludes suspended time (:func:`time.monotonic`): this process could not hear them. Heartbeats,
+  silence of links, dead nodes, unused queues (``x-expires``) and consumer timeouts use this clock.
 
-Messages of streams bear the time of the wall clock, as users ask for them by that. :class:`Stamps` tells their age.
+Messages of streams have wall-clock times, which users refer to. :class:`Stamps` converts these to ages.
 """
 
 import time
@@ -26,7 +25,7 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOC
 _OFFSET = time.time() - boot_time()
 
 NEVER = float("inf")
-"""Time of what is not due."""
+"""A time that never comes."""
 
 JUMP = 1.0
 """Difference in seconds between the wall clock and the steady clock that counts as a clock change: smaller differences
@@ -38,7 +37,7 @@ JUMPS = 10_000
 
 
 def now() -> float:
-    """Seconds since the epoch."""
+    """Return seconds since the epoch."""
     return boot_time() + _OFFSET
 
 
@@ -46,17 +45,17 @@ class Stamps:
     """Ages of wall-clock timestamps, in spite of clock settings.
 
     Args:
-        wall, steady: the wall clock, and one that is never set, in seconds.
+        wall, steady: the wall clock, and a clock that is never set, in seconds.
     """
 
     def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
         self._wall, self._steady = wall, steady  # the two clocks
-        self._looked_at = steady()  # when they were last compared, by the steady one
-        # By how much the wall clock was ahead, and from when on, at the earliest; the oldest first.
+        self._looked_at = steady()  # time of the last comparison, by the steady clock
+        # Lead of the wall clock, with the earliest time at which it had this lead; oldest first.
         self._ahead = deque([(float("-inf"), wall() - self._looked_at)], maxlen=JUMPS)
 
     def look(self) -> float:
-        """Compare the two clocks, to be called now and then; returns the steady one's time."""
+        """Compare the two clocks, and return the steady clock's time; to be called regularly."""
         steady = self._steady()
         ahead = self._wall() - steady
         if abs(ahead - self._ahead[-1][1]) > JUMP:
@@ -65,9 +64,9 @@ class Stamps:
         return steady
 
     def oldest(self, age: float) -> float:
-        """Return the earliest timestamp that something at most ``age`` seconds old can have.
+        """Return the earliest possible timestamp of data at most ``age`` seconds old.
 
-        Where the clock was put forth or back since, that is earlier than ``age`` seconds before now, for that long.
+        If the clock was set since, this is earlier than ``age`` seconds ago.
         """
         steady = self.look()
         earliest = float("inf")

@@ -1,7 +1,7 @@
-"""Taken messages as columns: what a group of readers holds, laid out as it is read.
+"""Taken messages as columns: reservations of reader groups, in the layout for reading.
 
-Each pass over messages waits for memory, as they lie apart. Many that are alike are laid out once, when they are
-reserved, and are then read, acknowledged and freed as a whole.
+Each pass over message objects waits for memory, because the objects are scattered. Many similar messages are therefore
+laid out once, at the reservation, and then read, acknowledged and freed together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jumpmq.store.column_layout import Layout
 
 AT_LEAST = 64
-"""Number of messages that justifies columns."""
+"""Minimum number of messages for columns."""
 
 AT_MOST = 16 << 20
 """Maximum octets of bodies, routing keys and properties in columns: they are copied at once."""
@@ -29,11 +29,11 @@ BINARY = ("body", "routing_key", "properties")
 
 
 class Columns:
-    """Messages taken from a queue, numbered without a gap, with all in common but times and :data:`BINARY`.
+    """Messages taken from a queue, numbered without gaps, that differ only in times and :data:`BINARY`.
 
     Attributes:
-        like: a message with what they have in common, and the first number and time of publication.
-        first, count: the position of the first in the layout, and how many they are.
+        like: a message with the common values, and with the first number and publishing time.
+        first, count: position of the first message in the layout, and number of messages.
         octets: octets of :data:`BINARY`.
         batches: runs of stored messages: batch, first and last number.
     """
@@ -46,13 +46,13 @@ class Columns:
 
     @classmethod
     def of(cls, messages: list[Message]) -> Columns | None:
-        """Take from the front of a list what is alike; None if that is little."""
+        """Take similar messages from the front of a list as columns; None if there are few."""
         layout = lay_out(messages, PAGED, AT_LEAST, AT_MOST)
         return None if layout is None else cls(layout)
 
     @staticmethod
     def justified(count: int) -> bool:
-        """True if messages are many enough."""
+        """True if the number of messages justifies columns."""
         return count >= AT_LEAST
 
     def __len__(self) -> int:
@@ -75,11 +75,11 @@ class Columns:
 
     @property
     def published_at(self) -> float:
-        """When the first message was published, in seconds since the epoch."""
+        """Publishing time of the first message, in seconds since the epoch."""
         return self.like.published_at
 
     def messages(self) -> list[Message]:
-        """Return the messages, made anew."""
+        """Return the messages as new objects."""
         return from_layout(self.like, self.count, self._times, self._expiries, self._binary, self.batches)
 
     def taken_back(self) -> list[Message]:

@@ -19,12 +19,12 @@ class Consumer(Protocol):
     """A consumer of a queue's messages.
 
     Attributes:
-        tag: the consumer tag.
-        no_ack: deliveries count as acknowledged at once.
-        exclusive: no other consumer is allowed.
-        priority: consumers of a higher priority are served first (argument ``x-priority``).
-        arguments: of ``basic.consume``.
-        prefetch: how many unacknowledged deliveries it may hold, 0 is any number.
+        tag: consumer tag.
+        no_ack: True if deliveries count as acknowledged at once.
+        exclusive: True if no other consumer is allowed.
+        priority: consumers with a higher priority are served first (argument ``x-priority``).
+        arguments: arguments of ``basic.consume``.
+        prefetch: maximum number of unacknowledged deliveries; 0 for no limit.
     """
 
     tag: str
@@ -51,10 +51,10 @@ class Consumer(Protocol):
         """As :meth:`deliver`, messages of a stream."""
 
     def owns(self, epoch: int) -> None:
-        """It is the queue's single active consumer under this number (:mod:`~jumpmq.queues.epochs`), or goes on so."""
+        """Note the consumer's epoch (:mod:`~jumpmq.queues.epochs`) as the queue's single active consumer."""
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """Handle the deletion of the queue."""
 
 
 class SubscribedGroup(Protocol):

@@ -1,9 +1,9 @@
 """Queue of a deduplication exchange: every message passes once, and leaves an entry for identification.
 
-A message and its entry enter the queue in one commit. The message leaves it at once, handed back to the exchange the
-way dead letters are handed to theirs; the entry, without a body, stays until it expires or others push it out. So a
-crash at any moment neither loses a message that was confirmed nor lets it pass twice. Entries are messages like others:
-they are paged, move with the queue, and are there after a restart, unless the exchange keeps them in memory only.
+A message and its entry enter the queue in one commit. The message leaves at once: it returns to the exchange, as dead
+letters go to theirs. The entry has no body, and stays until it expires or is displaced. After a crash at any moment, no
+confirmed message is lost, and none passes twice. Entries are ordinary messages: they are paged, they move with the
+queue, and they survive a restart, unless the exchange keeps them in memory only.
 """
 
 from collections.abc import Mapping
@@ -41,9 +41,9 @@ class _Entries(DueTimes):
 
 
 class DeduplicatingQueue(DelayedQueue):
-    """Entries of messages already seen, and messages about to pass.
+    """Entries of seen messages, and messages about to pass.
 
-    What enters while its entries come from another home waits as it is, and is looked at behind them.
+    Messages that arrive while the entries move here from another home wait, and are compared after the entries.
     """
 
     __slots__ = ("_is_behind", "_is_kept", "_seen", "_size", "_ttl")
@@ -58,10 +58,10 @@ class DeduplicatingQueue(DelayedQueue):
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
-        self._size = int(self.arguments.get("x-cache-size", 1))  # entries at most
-        self._ttl = self.arguments.get("x-cache-ttl")  # milliseconds of an entry; None is for ever
-        self._is_kept = self.arguments.get("x-cache-persistence") == "disk"  # whether entries survive a restart
-        self._is_behind = bool(self.id & BEHIND)  # whether messages wait here to be looked at
+        self._size = int(self.arguments.get("x-cache-size", 1))  # maximum number of entries
+        self._ttl = self.arguments.get("x-cache-ttl")  # milliseconds of an entry; None for no end
+        self._is_kept = self.arguments.get("x-cache-persistence") == "disk"  # True if entries survive a restart
+        self._is_behind = bool(self.id & BEHIND)  # True for a buffer of messages that wait for entries
         self._seen = Seen(self._account)
 
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:

@@ -14,16 +14,16 @@ from jumpmq.queues.memory import MemoryAccount
 
 HEADER = "x-deduplication-header"
 _NAMED = b"\x16x-deduplication-header"
-"""The header's name as a field table has it."""
+"""The header's encoded name in a field table."""
 
 DIGEST = 16
-"""Octets by which an identity is known: two of a billion identities have the same with a chance of 10^-21."""
+"""Octets of an identity's digest: two of a billion identities collide with a probability of 10^-21."""
 
 OCTETS = 170
 """Octets of memory that an entry of :class:`Seen` takes (measured)."""
 
 _CACHED = 512
-"""Octets of properties of which the identity is remembered: it is asked for several times, run by run."""
+"""Maximum octets of properties whose identity is cached: the identity of a run is requested several times."""
 
 
 def is_identified(message: Message) -> bool:
@@ -34,7 +34,8 @@ def is_identified(message: Message) -> bool:
 def identity_of(message: Message) -> bytes | None:
     """Return the identity of a message as a digest; None without an identity.
 
-    Integers of any width are alike, and so are text and octets; a list or table says nothing.
+    Equal integers of different widths have the same identity, and so have equal text and octets. A list or table is no
+    identity.
     """
     octets = message.properties
     if _NAMED not in octets:
@@ -64,7 +65,7 @@ def _digest(field: Field) -> bytes | None:
 
 
 def milliseconds_of(message: Message, name: str) -> int | None:
-    """A header of so many milliseconds, from 1 on; None where there is none."""
+    """Return a header's milliseconds, at least 1; None without a valid header."""
     if name.encode() not in message.properties:
         return None
     for field in headers_of(message.properties):
@@ -77,15 +78,15 @@ class Seen:
     """Seen identities, with the number of the message carrying the identity.
 
     Attributes:
-        duplicates: how many messages were dropped, since the broker started.
+        duplicates: number of messages dropped since the broker's start.
     """
 
     __slots__ = ("_account", "_identities", "_numbers", "duplicates")
 
     def __init__(self, account: MemoryAccount) -> None:
-        self._account = account  # entries are charged to it, as ``ready``
+        self._account = account  # for entries, as ``ready``
         self._numbers: dict[bytes, int] = {}
-        # By number: a message whose turn to go has come may have nothing else in memory.
+        # By number: a message that leaves may have no other data in memory.
         self._identities: dict[int, bytes] = {}
         self.duplicates = 0
 
@@ -130,12 +131,12 @@ class Seen:
                 self._account.charge("ready", -OCTETS)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all messages."""
         self._account.charge("ready", -OCTETS * len(self._numbers))
         self._numbers.clear()
         self._identities.clear()
 
     def shown(self) -> dict[str, int]:
-        """Figures, by the names of noxdafox's plugin, and how many were dropped."""
+        """Return statistics by the names of noxdafox's plugin, with the number of dropped messages."""
         count = len(self._numbers)
         return {"entries": count, "bytes": count * OCTETS, "duplicates": self.duplicates}

@@ -1,7 +1,7 @@
 """Queue of an exchange of type ``x-delayed-message``: holds delayed messages until they are due.
 
-It comes and goes with its exchange, and nobody else declares, consumes from, binds or deletes one. All of it is stored,
-whatever the delivery modes. What is due is handed to the exchange the way dead letters are handed to theirs.
+The queue exists as long as its exchange; clients cannot declare, consume, bind or delete it. All messages are stored,
+whatever their delivery mode. Due messages return to the exchange, as dead letters go to theirs.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class DueTimes(Expiry):
             queue.wake(max(first, now))
 
     def living(self, queue: ExpiringQueue, messages: list[Message], now: float) -> list[Message]:
-        return messages  # what is due meanwhile is so, too, where it moves to
+        return messages  # messages that become due during a move are due at the new home
 
 
 class DelayedQueue(ClassicQueue):

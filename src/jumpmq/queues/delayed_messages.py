@@ -1,13 +1,13 @@
 """Messages ordered by due time: a hierarchical timer wheel whose slots can be paged.
 
-A slot, a *window*, is a range of time with the messages that are due in it, as :class:`ReadyMessages`, so that what is
-due later lies in the store while memory is short. There are three sizes of windows. A message enters the smallest that
-covers it and that begins no later than the present window of the next size ends; a window of a larger size is emptied
-into smaller ones shortly before it begins, in steps. So a message moves twice at most, and delays of seven weeks need a
-few thousand windows at once, most of them short.
+A slot of the wheel, a *window*, is a range of time with the messages due in it, as :class:`ReadyMessages`; messages due
+later can therefore be paged while memory is short. Windows have three sizes. A message enters the smallest window that
+covers it and begins no later than the end of the current window of the next size. Shortly before a large window begins,
+its messages move to smaller windows, in steps. A message thus moves at most twice, and delays of seven weeks need a few
+thousand windows at once, most of them small.
 
-What is due is taken by windows of 16 ms, each when all that is in it is due: a message that is alone in its window is
-taken at its very time, and none more than 16 ms later.
+Due messages are taken from windows of 16 ms, each when all its messages are due: a message alone in its window is taken
+at its exact time, and no message more than 16 ms late.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Window(NamedTuple):
 class DelayedMessages(PrioritizedMessages):
     """Ready messages due at ``expires_at``, earliest first.
 
-    :meth:`take_expired` takes what is due; to take in any other way takes messages that are not due yet.
+    Only :meth:`take_expired` is restricted to due messages.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class DelayedMessages(PrioritizedMessages):
     ) -> None:
         super().__init__(reader, prepare, account, arrived, 0)
         self._windows: dict[Window, ReadyMessages] = {}
-        self._latest: dict[Window, float] = {}  # when the last message of a small window is due
-        self._alarms: list[tuple[float, Window]] = []  # when to look at which window: a heap
-        self._count = 0  # messages in all windows
-        self._is_sorted = True  # whether the windows are in order
+        self._latest: dict[Window, float] = {}  # due time of the last message of a small window
+        self._alarms: list[tuple[float, Window]] = []  # times at which windows need work: a heap
+        self._count = 0  # number of messages in all windows
+        self._is_sorted = True  # True if the windows are in order
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def _levels(self) -> dict[int, ReadyMessages]:
-        """The windows in order, as the base class goes through them."""
+        """The windows in order, for the base class."""
         if not self._is_sorted:
             self._windows = dict(sorted(self._windows.items()))
             self._is_sorted = True
@@ -80,7 +80,7 @@ class DelayedMessages(PrioritizedMessages):
         """The base class begins without any."""
 
     def first_expiry(self) -> float:
-        """When to look at the windows next, 0 is never."""
+        """Time at which a window needs work; 0 for never."""
         return self._alarms[0][0] if self._alarms else 0.0
 
     # --- coming ---
@@ -103,7 +103,7 @@ class DelayedMessages(PrioritizedMessages):
         return found
 
     def _window(self, window: Window, coming: list[Message]) -> ReadyMessages:
-        """The messages of a window, to which some come."""
+        """Return the messages of a window, for messages to be added."""
         held = self._windows.get(window)
         if held is None:
             held = self._windows[window] = ReadyMessages(self._reader, self._prepare, self._account, self._arrived)

@@ -1,4 +1,4 @@
-"""The header ``x-delay``: for how long an exchange of type ``x-delayed-message`` keeps a message.
+"""The header ``x-delay``: the delay of a message by an exchange of type ``x-delayed-message``.
 
 Source: ``rabbit_delayed_message_utils`` of RabbitMQ's delayed message plugin.
 """
@@ -11,20 +11,20 @@ from jumpmq.amqp.properties import headers_of
 
 HEADER = "x-delay"
 _NAMED = b"\x07x-delay"
-"""The header's name as a field table has it."""
+"""The header's encoded name in a field table."""
 
 LONGEST = (1 << 32) - 1
-"""Milliseconds of the longest delay."""
+"""Maximum delay in milliseconds."""
 
 _CACHED = 512
 """Maximum octets of properties for which a delay is cached: neighbouring messages often have equal properties."""
 
 
 def delay_of(message: Message) -> int:
-    """Delay of a message in milliseconds, 1 to ``LONGEST``; 0 without delay.
+    """Return the delay of a message in milliseconds, 1 to ``LONGEST``; 0 without delay.
 
-    A number of any type counts, without its fraction, and so does one as text. What is none, negative or too large
-    delays nothing.
+    Numbers of all types count, without their fraction, and numbers as text. Other values, and negative or too large
+    numbers, mean no delay.
     """
     octets = message.properties
     if _NAMED not in octets:

@@ -1,10 +1,10 @@
 """Round-robin delivery: choice of consumers and order.
 
-Consumers of a higher priority are served first, as long as they have room. Consumers of one priority take turns, in a
-ring: the consumer at the front is next, and a served consumer goes to the end. A consumer without room, when its turn
-comes, leaves the ring, is told so, and is not asked again until it reports room (:meth:`QueueDelivery.admit`): then it
-joins the end. So a delivery costs the same with one consumer as with many thousands without room. Where one consumer is
-served at a time (``x-single-active-consumer``), the first consumer is served until it leaves.
+Consumers of a higher priority are served first, as long as they have capacity. Consumers of one priority form a ring:
+the consumer at the front is next, and moves to the end after a delivery. A consumer without capacity at its turn leaves
+the ring, and is notified. It rejoins at the end when it reports capacity (:meth:`QueueDelivery.admit`). A delivery thus
+costs the same with one consumer as with many thousands without capacity. With ``x-single-active-consumer``, the first
+consumer is served until it leaves.
 
 The queue knows the ready messages; delivery chooses their consumers.
 """
@@ -19,7 +19,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.runs import body_octets
 
 CHUNK = 1000
-"""The most messages handed to consumers before their capacity is asked again."""
+"""Maximum number of messages handed to consumers before their capacity is checked again."""
 
 STEP = 8000
 """Messages, and kilobytes of bodies, delivered per time slice: a few milliseconds of work. A fast consumer without
@@ -37,12 +37,12 @@ class DeliverySource(Protocol):
     def ready_count(self) -> int: ...
 
     def draw_epoch(self) -> int:
-        """A number for the consumer that is active from now on."""
+        """Draw an epoch for the consumer that becomes active."""
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """Remove up to ``count`` messages from the front, no more than should be handed over at once.
 
-        Where there are none although some are ready, the queue dispatches again by itself.
+        If there are ready messages but the result is empty, the queue itself dispatches again later.
         """
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
@@ -61,7 +61,7 @@ class _Gone:
         return []
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
-        """Nothing was."""
+        """Do nothing: there were no deliveries."""
 
 
 GONE = _Gone()
@@ -77,8 +77,8 @@ class QueueDelivery:
     """The consumers of a queue.
 
     Attributes:
-        consumers: by priority, then the first to come.
-        active: the consumer that is served, where one is at a time.
+        consumers: by descending priority, then in the order of arrival.
+        active: the single active consumer, if the queue has one.
     """
 
     __slots__ = (
@@ -93,18 +93,18 @@ class QueueDelivery:
         self.consumers = NO_CONSUMERS
         self.active: Consumer | None = None
         self._source: DeliverySource = source  # the queue
-        self._exclusive = exclusive  # whether a consumer may ask to be the only one
-        self._single = False  # whether one consumer at a time is served
-        # Where each consumer stands among ``consumers``: its priority, negated, and its number in the order of arrival.
+        self._exclusive = exclusive  # True if a consumer may request exclusive use
+        self._single = False  # True for a single active consumer
+        # Rank of each consumer among ``consumers``: its negative priority, and its number in the order of arrival.
         self._ranks = NO_RANKS
-        self._arrivals = 0  # how many consumers have come
-        # The consumers of each priority that may have room, next in turn first; no ring is empty.
+        self._arrivals = 0  # number of consumers that have arrived
+        # Consumers with possible capacity per priority, next in turn first; no ring is empty.
         self._rings = NO_RINGS
-        # The priorities that have a ring, rising.
+        # Priorities with a ring, ascending.
         self._levels = NO_LEVELS
 
     def serve_one(self, single: bool) -> None:
-        """From now on serve one consumer at a time, or (``single`` is false) all."""
+        """Serve a single active consumer from now on, or (``single`` is False) all consumers."""
         self._single = single
         self._choose_active()
 
@@ -112,11 +112,11 @@ class QueueDelivery:
         """Serve a consumer from now on.
 
         Raises:
-            AccessRefused: it, or one that is here, wants the queue for itself.
+            AccessRefused: the consumer, or another one, has requested exclusive use.
         """
         if self._exclusive and (
             (consumer.exclusive and (self.consumers or self._single))
-            or (self.consumers and self.consumers[0].exclusive)  # which is alone, then
+            or (self.consumers and self.consumers[0].exclusive)  # the only consumer in that case
         ):
             raise AccessRefused(f"{self._source.subject} in exclusive use")
         if not self._arrivals:
@@ -152,7 +152,7 @@ class QueueDelivery:
             consumer.cancelled()
 
     def dispatch(self) -> bool:
-        """Deliver ready messages to consumers with room, in turn; returns whether to go on soon, as there are more."""
+        """Deliver ready messages to consumers with capacity, in turn; return True if there is more to deliver soon."""
         source, left = self._source, STEP
         while ready := source.ready_count:
             eligible, at_once = self._eligible(min(ready, CHUNK))
@@ -219,7 +219,7 @@ class QueueDelivery:
         """Return the first consumers of a ring with capacity, and the smallest capacity; full ones are removed from the
         ring.
 
-        One whose deliveries may leave others less room is found alone, and takes one message if there are others.
+        A consumer that shares capacity with others is returned alone, and takes one message if there are others.
         """
         found: list[Consumer] = []
         full: list[Consumer] = []

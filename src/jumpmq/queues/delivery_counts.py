@@ -1,8 +1,8 @@
-"""Delivery counts of a queue's messages: how often each came back.
+"""Delivery counts of a queue's messages: the number of returns of each message.
 
-A message's ``attempts`` is the number of its deliveries, including the current one. Those of messages that came back
-are also in the journal, a record each, until the message is settled. Returns by lost consumers are counted apart, in
-memory only: where a queue has no delivery limit, they alone have one.
+A message's ``attempts`` is the number of its deliveries, including the current one. For returned messages the journal
+has a record each, until the message is settled. Returns by lost consumers are also counted separately, in memory only:
+in a queue without a delivery limit, only these returns are limited.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ class DeliveryCounts:
 
     Args:
         queue_id: number of the queue, for the keys of records.
-        notes: where counts are recorded; None for a queue without a journal, whose messages alone have theirs.
+        notes: records the counts; None for a queue without a journal, whose counts are in the messages alone.
 
     Attributes:
-        in_use: whether messages have to be forgotten when they leave the queue.
+        in_use: True if messages that leave the queue have to be forgotten here.
     """
 
     __slots__ = ("_lost", "_notes", "_queue_id", "_recorded", "in_use")
@@ -33,7 +33,7 @@ class DeliveryCounts:
     def __init__(self, queue_id: int, notes: RecordJournal | None) -> None:
         self._queue_id = queue_id
         self._notes = notes
-        self._recorded = ByNumber[int]()  # deliveries of messages that came back, as in the journal
+        self._recorded = ByNumber[int]()  # number of deliveries of returned messages, as recorded in the journal
         self._lost = ByNumber[int]()  # returns by lost consumers since the start
         self.in_use = False
 
@@ -52,7 +52,7 @@ class DeliveryCounts:
                 message.attempts = self._recorded.get(message.seq) or 1
 
     def record(self, seq: int, attempts: int) -> None:
-        """Record the deliveries of a message that came back."""
+        """Record the number of deliveries of a returned message."""
         if self._notes is not None:
             self._recorded[seq] = attempts
             self.in_use = True
@@ -65,7 +65,7 @@ class DeliveryCounts:
         self.in_use = True
 
     def lost(self, seq: int) -> int:
-        """Return how often lost consumers returned a message."""
+        """Return the number of returns of a message by lost consumers."""
         return self._lost.get(seq) or 0
 
     def move(self, seqs: Sequence[int], messages: list[Message], first_seq: int) -> None:
@@ -73,7 +73,7 @@ class DeliveryCounts:
 
         Args:
             seqs: previous numbers, in the order of the messages.
-            messages: with their attempts.
+            messages: the messages, with their attempts.
             first_seq: number of the first message; the others follow.
         """
         lost = [self._lost.get(seq) for seq in seqs]

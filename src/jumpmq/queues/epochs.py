@@ -1,32 +1,31 @@
-"""Epochs of owners: the numbers in the header ``x-owner-epoch``, which tell a late owner of a key from the present one.
+"""Owner epochs: the numbers in the header ``x-owner-epoch``, by which an application detects a late owner of a key.
 
-A queue (or slot) that one consumer at a time has is given a number whenever another consumer gets it. An application
-that keeps the highest number with what it writes refuses the writes of a consumer that was stopped, has lost its queue,
-and wakes: its number is lower (:mod:`jumpmq.ordering`).
+A queue, or slot, with one consumer at a time gets a new number whenever another consumer becomes its owner. An
+application stores the highest number with its data, and refuses writes with a lower one. A consumer that was suspended,
+has lost its queue, and wakes up has a lower number (:mod:`jumpmq.ordering`).
 
 **A number is a hybrid clock's** (Kulkarni et al., *Logical Physical Clocks*, 2014): microseconds since 1970 by the
-system's clock, or the last number plus one, whichever is higher. One clock serves all queues of a home. So
+system's clock, or the last number plus one, whichever is higher. One clock serves all queues of a home. Therefore:
 
-- numbers of a home never repeat and never fall while the process runs, whatever the system's clock does;
-- they are ordered, give or take the clocks' difference, also between what knows nothing of each other: a queue that was
-  deleted and declared at another home, a data directory that was lost or restored from a backup. A counter that
-  starts at 0 there would have applications refuse every write;
-- deletion and re-creation of a group or queue need no record that outlives them;
-- queries that read by reservations (:mod:`jumpmq.broker.bulk.reader_groups`) and consumers of the same queues have
-  numbers of one order;
-- they stay below 2^53 until the year 2255, so that JSON and JavaScript hold them exactly.
+- The numbers of a home never repeat and never decrease while the process runs, whatever the system's clock does.
+- Numbers of unrelated queues are ordered, too, up to the difference of their clocks: a queue deleted and declared again
+  at another home, a data directory that was lost or restored from a backup. With a counter that restarts at 0,
+  applications would refuse every write.
+- The deletion and re-creation of a group or queue needs no record that survives it.
+- Queries that read by reservations (:mod:`jumpmq.broker.bulk.reader_groups`) and consumers of the same queues have
+  numbers in one order.
+- The numbers stay below 2^53 until the year 2255, so that JSON and JavaScript represent them exactly.
 
-**Through restarts and kills**: the journal has a ceiling, and a run gives only numbers below it. A number at or above
-the ceiling first raises it by :data:`AHEAD`; the deliveries that carry the number wait for that commit
-(``defer_answers``), so that no client has seen a number which the next run, beginning at the ceiling, could give again.
-A ceiling lasts for seconds of handovers, so that few of them write anything. A home that is copied takes its ceiling
-along.
+**Restarts and kills**: the journal has a ceiling, and a run of the process assigns only numbers below it. A number at
+or above the ceiling first raises the ceiling by :data:`AHEAD`; deliveries with the number wait for that commit
+(``defer_answers``). The next run begins at the ceiling, and so never assigns a number that a client has seen. A ceiling
+suffices for seconds of handovers, so that few of them write anything. The copies of a home have its ceiling in the log.
 
-**Between homes** the exact order is carried where a key's messages pass from one to another, as Lamport's clocks do:
-with a queue that moves, once its consumers at the old home are cancelled; and with the news that nothing is left at a
-mark (:mod:`jumpmq.queues.fences`). The receiver's clock is then at least there (:meth:`OwnerEpochs.observe`), and the
-queue that gets the keys gives its owners new numbers (:meth:`~jumpmq.queues.base.Queue.renew_owners`). So does a queue
-that gets keys within a home. A number may thus also grow while a consumer keeps its queue.
+**Between homes** the exact order is carried along when keys pass from one home to another, as by Lamport's clocks: with
+a queue that moves, once its consumers at the old home are cancelled; and with the report that no message is left before
+a marker (:mod:`jumpmq.queues.fences`). The receiver's clock is then at least as high (:meth:`OwnerEpochs.observe`), and
+the queue that gets the keys gives its owners new numbers (:meth:`~jumpmq.queues.base.Queue.renew_owners`). The same
+holds for a queue that gets keys within a home. A number may therefore increase while a consumer keeps its queue.
 """
 
 import time
@@ -43,28 +42,28 @@ LARGEST = (1 << 63) - 1
 
 
 def _not_kept(ceiling: int) -> None:
-    """There is no journal: the system's clock alone orders the numbers of two runs."""
+    """Do nothing: without a journal, only the system's clock orders the numbers of two runs."""
 
 
 class OwnerEpochs:
-    """Gives epochs.
+    """Assigns owner epochs.
 
     Args:
-        keep: records the ceiling, in the commit of this turn.
+        keep: records the ceiling, in the commit of the current turn.
         now: seconds since 1970.
 
     Attributes:
-        last: the highest number that was given here, or at another home whose keys came here.
+        last: highest number assigned here, or received from another home with keys.
     """
 
     def __init__(self, keep: Callable[[int], None] = _not_kept, now: Callable[[], float] = time.time) -> None:
         self.last = 0
         self._keep = keep
         self._now = now
-        self._ceiling = 0  # as recorded last: the next run begins here
+        self._ceiling = 0  # as last recorded: the next run begins here
 
     def restore(self, ceiling: int) -> None:
-        """Begin at the ceiling of the run before."""
+        """Begin at the ceiling of the previous run."""
         self.last = self._ceiling = max(self._ceiling, ceiling)
 
     def draw(self) -> int:
@@ -75,7 +74,7 @@ class OwnerEpochs:
         return self.last
 
     def observe(self, number: int) -> None:
-        """Raise the numbers above a remote home's number, for keys that are here from now on."""
+        """Raise the numbers above a remote home's number, for keys that were passed on to this home."""
         if self.last < number <= LARGEST - AHEAD:
             self._reach(number)
 

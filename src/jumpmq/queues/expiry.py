@@ -1,7 +1,7 @@
 """Expiry of a queue's ready messages.
 
-Messages expire at the front: behind a message that stays, expired ones are dropped when their turn comes. A queue is
-woken when the first one is due, so that nothing looks at messages that do not expire.
+Messages expire at the front: expired messages behind a living one are dropped when they reach the front. The queue
+schedules its maintenance for the first expiry, so that messages without expiry cost nothing.
 """
 
 from typing import Protocol
@@ -36,7 +36,8 @@ class Expiry:
     """Expiry in one queue. Methods take the queue: a reference to the queue would make a circle.
 
     Attributes:
-        expected: whether ready messages may expire. Tested before all methods but :meth:`set_ttl` and :meth:`expect`.
+        expected: True if ready messages may expire. Test this before all methods except :meth:`set_ttl` and
+            :meth:`expect`.
     """
 
     __slots__ = ("expected",)

@@ -1,16 +1,16 @@
 """Ordering barriers: messages of a moved key wait until the key's previous queue has no older ones.
 
-When a hash exchange gets or loses a queue, keys move from one queue to another. Those of their messages that lie in the
-old queue then are to be dealt with before what arrives in the new one. So a change leaves a *mark* at each queue that
-is not empty: its highest number then, and how many messages are at or below it, ready or taken. In the queues that keys
-have moved to it leaves *fences*: what arrives from then on waits, by the queue that the ring as it was would have
-chosen for it, until nothing is left at that queue's mark.
+When a hash exchange gets or loses a queue, keys move from one queue to another. Messages of these keys in the old queue
+have to be handled before new messages in the new queue. The change therefore places a *marker* at each old queue with
+messages: the queue's highest number at that time, and the number of messages up to it, ready or taken. In the queues
+that got keys, the change places *fences*. A message that arrives there waits for the queue that the previous ring would
+have chosen, until no message is left before that queue's marker.
 
-A message is held by each change that is still open and by which its key had another queue than this. It is in the list
-of these fences together, so that messages of a key are in one list as long as they wait. When all its fences are open
-to it, the list goes back to where the other ready messages are, into the places of their numbers, a chunk at a time and
-in order; what arrives for the list meanwhile goes to its end. So a key's messages are never out of order, and whom a
-message waits for arrived before an earlier change: no two wait for each other.
+A message is held by every open change by which its key came from another queue. All messages with the same set of
+fences are in one list, so that the waiting messages of a key are always in one list. When all fences of a list are
+open, its messages return to the other ready messages, by their numbers, in chunks and in order; messages that arrive
+for the list meanwhile go to its end. Messages of a key thus never change their order. A message only waits for messages
+that arrived before an earlier change, so that no two messages wait for each other.
 """
 
 import time
@@ -31,18 +31,18 @@ from jumpmq.queues.slots import SlottedMessages, each, sums
 from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20
-"""Octets released per step from a list without barriers, give or take a message."""
+"""Maximum octets released per step from a list without barriers; the last message may exceed them."""
 
 
 class FencingChange(Protocol):
     """A ring change, as seen by queues.
 
     Attributes:
-        number: in the order of changes.
+        number: number of the change, in the order of changes.
         exchange: name of the exchange.
-        since: when it was, in seconds since the epoch.
-        names: the queues, and exchanges, that the ring had, as :meth:`places` counts them.
-        marks: of those of the queues that had messages, by name.
+        since: time of the change, in seconds since the epoch.
+        names: queues and exchanges of the previous ring, in the order of the indexes of :meth:`places`.
+        marks: markers of those queues that had messages, by name.
     """
 
     number: int
@@ -67,9 +67,9 @@ class Fence:
     """A reason to wait: a marker that is not passed, or an operator's release.
 
     Attributes:
-        change: the change of the ring.
-        mark: where it waits.
-        lifted: whether an operator has lifted it.
+        change: the ring change.
+        mark: the awaited marker.
+        lifted: True if an operator has lifted the fence.
     """
 
     __slots__ = ("change", "lifted", "mark")
@@ -89,11 +89,11 @@ class FenceFigures(NamedTuple):
     """Statistics of an ordering barrier.
 
     Attributes:
-        exchange: whose ring has changed.
-        source: the queue that is waited for.
-        remaining: how many of its messages.
-        held: how many messages here wait for it, and for others maybe.
-        since: when the ring has changed, in seconds since the epoch.
+        exchange: exchange whose ring has changed.
+        source: the awaited queue.
+        remaining: number of awaited messages in that queue.
+        held: number of messages that wait for it, and possibly for further queues.
+        since: time of the change of the ring, in seconds since the epoch.
     """
 
     exchange: str
@@ -103,7 +103,7 @@ class FenceFigures(NamedTuple):
     since: float
 
     def shown(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the statistics as JSON."""
         return {
             "exchange": self.exchange,
             "source": self.source,
@@ -126,16 +126,16 @@ class _Past:
 
 
 Waits = tuple[Fence, ...]
-"""The fences that a message waits for, in the order of changes."""
+"""The fences of a waiting message, in the order of changes."""
 
 
 class FencedMessages:
-    """Ready messages of a queue with ordering barriers: waiting ones in lists, the rest in ``inner``. Interface as
-    :class:`~jumpmq.queues.ready.ReadyMessages`; only the rest is ever taken.
+    """Ready messages of a queue with ordering barriers: waiting messages in lists, the rest in ``inner``. Has the
+    interface of :class:`~jumpmq.queues.ready.ReadyMessages`; only messages of ``inner`` are taken.
 
     Args:
         inner: the ready messages of the queue without fences.
-        reader, prepare, account, arrived: as for these.
+        reader, prepare, account, arrived: as for ``ReadyMessages``.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class FencedMessages:
         """Hold messages from ``first_seq`` on that the previous ring would have sent to a different queue.
 
         Args:
-            own: what the ring as it was calls the queue; keys that were here do not wait.
-            lifted: the sources of fences that are lifted.
+            own: name of this queue in the previous ring; keys that were here already do not wait.
+            lifted: sources of the lifted fences.
         """
         if any(past.change is change for past in self._pasts):
             return
@@ -372,7 +372,7 @@ class FencedMessages:
         self._prepare, self._arrived = for_nobody, nobody_waits
 
     def page_out(self, kept: int) -> int:
-        """Page out as :meth:`ReadyMessages.page_out`; of waiting messages none stay in memory."""
+        """Page out as :meth:`ReadyMessages.page_out`; waiting messages are paged completely."""
         done = 0
         for ready in self._lists.values():
             done += ready.page_out(0)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MessageFigures:
-    """Octets of bodies in a queue, and location of messages.
+    """Octets of bodies in a queue, and locations of messages.
 
     Attributes:
-        ready_octets, unacknowledged_octets: of bodies.
-        ready_in_memory, unacknowledged_in_memory: messages whose bodies are in memory.
-        octets_in_memory: of those.
-        persistent, persistent_octets: messages that outlive a restart.
-        paged_out, paged_out_octets: ready messages that are on disk for want of memory alone.
+        ready_octets, unacknowledged_octets: octets of bodies.
+        ready_in_memory, unacknowledged_in_memory: number of messages with bodies in memory.
+        octets_in_memory: octets of bodies in memory.
+        persistent, persistent_octets: messages that survive a restart.
+        paged_out, paged_out_octets: ready messages that are only on disk, for lack of memory.
     """
 
     ready_octets: int

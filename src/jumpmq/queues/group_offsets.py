@@ -1,7 +1,7 @@
 """Offsets of consumer groups in a stream: settled, held and next messages.
 
-A group's *offset* is the lowest that is not settled. What is settled beyond it is known while the process runs; the
-store has the offset alone, and how far messages were delivered::
+A group's *offset* is its lowest unsettled offset. The process knows which later messages are settled; the store has
+only the offset, and the end of the delivered messages::
 
     settled | held, or to come again | settled | held | not delivered yet
             ^ offset                                  ^ next
@@ -18,7 +18,7 @@ HIGHEST_NUMBER = 65535
 """Largest group number, stored in 16 bits of a message."""
 
 WRITE_INTERVAL = 1.0
-"""Seconds at most until a group's offset is staged for the store, those of all streams at once."""
+"""Maximum seconds before changed offsets are given to the store, for all streams together."""
 
 MAX_GROUPS = 1000
 """Maximum number of groups with an offset per stream; offsets stay until deleted."""
@@ -28,12 +28,12 @@ class GroupOffset:
     """Offset of a group in a stream.
 
     Attributes:
-        group: its name.
-        number: what its deliveries carry; another where the offset was set, so that what was delivered before no
-            longer counts.
-        next: the offset that follows the last one delivered.
-        delivered: below it messages may have been delivered before.
-        skipped: messages that were gone before the group had them.
+        group: name of the group.
+        number: number in the group's deliveries; replaced when the offset is set, so that earlier deliveries no longer
+            count.
+        next: offset after the last delivered message.
+        delivered: messages below this offset may have been delivered before.
+        skipped: number of messages lost before the group received them.
     """
 
     __slots__ = ("_back", "_open", "delivered", "group", "next", "number", "skipped")
@@ -44,9 +44,9 @@ class GroupOffset:
         self.next = offset
         self.delivered = delivered
         self.skipped = skipped
-        # What was delivered and is not settled, rising, and whether it is to come again.
+        # Delivered, unsettled offsets, ascending; True for an offset that has to be delivered again.
         self._open: OrderedDict[int, bool] = OrderedDict()
-        # What of that is to come again, rising.
+        # Offsets that have to be delivered again, ascending.
         self._back: list[int] = []
 
     @property
@@ -63,7 +63,7 @@ class GroupOffset:
         """Return the number of messages not held by members.
 
         Args:
-            end: of the stream.
+            end: end of the stream.
         """
         return len(self._back) + max(0, end - self.next)
 
@@ -94,7 +94,7 @@ class GroupOffset:
         opened = self._open
         for offset in offsets:
             if opened.get(offset, True):
-                continue  # it is none of theirs
+                continue  # not a delivery of this group
             if back:
                 opened[offset] = True
                 insort(self._back, offset)
@@ -129,8 +129,8 @@ class GroupOffsets:
     """Groups with an offset in a stream.
 
     Attributes:
-        members: the groups that have members now, by name.
-        changed: what the store does not have yet.
+        members: groups that have members now, by name.
+        changed: groups whose offsets the store does not have yet.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class GroupOffsets:
         self.changed: set[GroupOffset] = set()
         self._by_group: dict[str, GroupOffset] = {}
         self._by_number: dict[int, GroupOffset] = {}
-        self._last = 0  # the number given last
+        self._last = 0  # last assigned number
 
     def __iter__(self) -> Iterator[GroupOffset]:
         return iter(self._by_group.values())

@@ -1,4 +1,6 @@
-"""The front of a queue in order, in memory: in runs, as to find a place in one long deque is to walk there."""
+"""The front of a queue in memory, in order. It consists of runs: finding a position in one long deque takes too
+long.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -10,7 +12,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import untracked
 
 RUN = 8192
-"""Most messages of a run."""
+"""Maximum number of messages of a run."""
 
 _seq = attrgetter("seq")
 
@@ -19,10 +21,11 @@ NONE: deque[Message] = deque()
 
 
 class Head:
-    """Messages by rising ``seq``, in non-empty runs. An empty head has no run, as an empty one takes 760 octets.
+    """Messages by ascending ``seq``, in non-empty runs. An empty head has no runs, because an empty run takes 760
+    octets.
 
     Attributes:
-        count: how many messages; read directly, which costs no call.
+        count: number of messages; an attribute, because reading it costs no call.
     """
 
     __slots__ = ("_runs", "count")
@@ -140,7 +143,7 @@ class Head:
         return list(islice(run, bisect_left(run, first_seq, key=_seq), None))
 
     def _begin(self) -> deque[Message]:
-        """Make the first run."""
+        """Start the first run."""
         self._runs.append(_run([]))
         return self._runs[0]
 

@@ -1,4 +1,4 @@
-"""Messages of a purged or deleted queue: dropped in steps, as a million takes a while."""
+"""Messages of a purged or deleted queue, dropped in steps: a million takes a while."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from jumpmq.queues.runs import body_octets, settle_stored
 from jumpmq.queues.segment import BatchSegment
 
 STEP = 4096
-"""Messages let go of at once: about a millisecond."""
+"""Number of messages dropped per step: about a millisecond."""
 
 SEGMENT = 8
 """Cost of dropping a segment, in messages."""
@@ -31,10 +31,10 @@ class Leftovers:
     """Messages removed from the ready messages at once.
 
     Args:
-        messages, returned: those in memory.
-        tail: the segments behind.
+        messages, returned: messages in memory.
+        tail: the segments on disk.
         read: reads a segment's messages.
-        account: what those in memory are charged to, as ``staged``.
+        account: memory account of the messages in memory, as ``staged``.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Leftovers:
         self._account = account
 
     def settle(self, transient_gone: Callable[[int, int], None], forget: Forget | None = None) -> Iterator[None]:
-        """Settle them for good; between two steps lie at most about :data:`STEP` messages.
+        """Settle the messages for good; a step settles about :data:`STEP` messages at most.
 
         Args:
-            transient_gone: told how many of them were not persistent, and the octets of their bodies.
-            forget: told their numbers, and some of messages that were settled before.
+            transient_gone: called with the number of transient messages, and the octets of their bodies.
+            forget: called with the messages' numbers, including some settled before.
         """
         for messages in self._steps():
             if forget is not None:

@@ -23,15 +23,15 @@ class LengthLimit:
     """Limit of a queue's ready messages, by their number, by the octets of their bodies, or both.
 
     Attributes:
-        drops_head: whether the oldest messages leave beyond the limit; otherwise publishes are refused.
-        counts_octets: whether the limit is one of octets, too.
+        drops_head: True if the oldest messages are dropped beyond the limit; False if publishes are refused.
+        counts_octets: True if the limit includes octets.
     """
 
     __slots__ = ("_most", "_most_octets", "counts_octets", "drops_head")
 
     def __init__(self, limits: Limits) -> None:
-        self._most = limits.max_length  # None without a limit of messages
-        self._most_octets = limits.max_length_bytes  # None without a limit of octets
+        self._most = limits.max_length  # None for no limit of messages
+        self._most_octets = limits.max_length_bytes  # None for no limit of octets
         self.counts_octets = self._most_octets is not None
         self.drops_head = limits.overflow == "drop-head"
 
@@ -50,16 +50,16 @@ class LengthLimit:
         """Take up to ``count`` of the oldest messages, as long as there are more than allowed."""
         taken: list[Message] = []
         while len(taken) < count and self.is_exceeded(ready):
-            # By octets alone one at a time: it is not known how many are too many.
+            # With a limit of octets, one at a time: the number of surplus messages is unknown.
             beyond = 1 if self._most is None else max(len(ready) - self._most, 1)
             taken += ready.take_oldest(min(beyond, count - len(taken)))
         return taken
 
     def refused(self, messages: list[Message], count: int, octets: int) -> list[Message]:
-        """Return the messages that have no room, of messages published in this order.
+        """Return the messages without room, of messages published in this order.
 
         Args:
-            count, octets: messages that are there, and octets of their bodies; the octets only for a limit of these.
+            count, octets: present messages, and octets of their bodies; the octets only with a limit of octets.
         """
         if self._most_octets is None:
             assert self._most is not None

@@ -13,17 +13,17 @@ from jumpmq.queues.slots import SlottedMessages
 
 
 class Mark:
-    """Marker behind a queue's messages at the time when keys moved away.
+    """A marker behind a queue's messages at the time when keys moved away.
 
     Args:
-        source: the queue's name.
-        queue_id: its number.
-        seq: its highest number then.
-        left: how many of its messages up to that are ready or taken.
-        ended: called once there are none.
+        source: name of the queue.
+        queue_id: id of the queue.
+        seq: highest number of the queue at that time.
+        left: number of messages up to ``seq`` that are ready or taken.
+        ended: called when no message is left.
 
     Attributes:
-        lifted_in: numbers of the queues that an operator has wait for it no more.
+        lifted_in: ids of queues that do not wait for the marker, by an operator's request.
     """
 
     __slots__ = ("_ended", "left", "lifted_in", "queue_id", "seq", "source")
@@ -80,7 +80,7 @@ class Markers:
     """The markers of a queue.
 
     Attributes:
-        placed: those with messages in front. Tested before :meth:`passed`, which settling calls only with markers.
+        placed: markers with messages in front. Test this before :meth:`passed`.
     """
 
     __slots__ = ("_queue", "placed")
@@ -94,7 +94,7 @@ class Markers:
         priorities.
 
         Args:
-            ended: called once nothing of it is in the queue any more.
+            ended: called when no message is left before the marker.
         """
         queue = self._queue
         if queue.deleted or self._in_order is None or not queue.message_count:
@@ -106,7 +106,7 @@ class Markers:
     def restore(self, mark: Mark) -> None:
         """Place a marker from before a restart: the remaining messages before it are counted."""
         self.placed = (*self.placed, mark)
-        # One more than there are, and that one leaves at once: with none in front the marker ends here.
+        # One more than counted, and that one leaves at once, so that a marker without messages ends here.
         mark.left = self._count_upto(mark) + 1
         self._leave(lambda one: one is mark)
 
@@ -115,16 +115,16 @@ class Markers:
         ready = self._in_order
         if ready is None or self._queue.unacknowledged_count:
             return
-        # To ask slots for the first of all has them keep track of it.
+        # Slots would keep track of their first message after a request for it.
         if not len(ready) or (self._queue.slots is None and ready.first_seq() > mark.seq):
             self._leave(lambda one: one.left if one is mark else 0)
 
     def passed(self, messages: list[Message]) -> None:
-        """Count the departure of these messages."""
+        """Count departed messages."""
         self._leave(lambda mark: sum(1 for message in messages if message.seq <= mark.seq))
 
     def ready_leave(self) -> None:
-        """Count the departure of all ready messages, which are to be there still."""
+        """Count the departure of all ready messages; call this before they leave."""
         self._leave(self._count_upto)
 
     def all_leave(self) -> None:
@@ -133,7 +133,7 @@ class Markers:
 
     @property
     def _in_order(self) -> InOrder | None:
-        """The ready messages; None where priorities are delivered before older messages."""
+        """Return the ready messages; None with priorities, which do not keep the order of numbers."""
         ready = self._queue.ready
         return None if isinstance(ready, PrioritizedMessages) else ready
 

@@ -1,8 +1,8 @@
 """The memory account: octets held for messages, by purpose.
 
-The holder of a message charges it, and gives back the same when it lets go; so what it costs to know the total is an
-addition now and then, and no walk over queues. The account only counts. Queues read from it when bodies are to be
-paged, the broker when publishers are to be blocked.
+The holder of a message charges the account, and releases the same amount when it drops the message. The total thus
+costs an addition now and then, and no walk over queues. The account only counts: queues read it to decide about paging,
+and the broker to decide about blocking publishers.
 """
 
 from enum import StrEnum
@@ -21,10 +21,10 @@ IN_COLUMNS = 36
 """Memory of a message laid out in columns, in addition to body, routing key and properties, in octets."""
 
 PAGING_SHARE = 0.5
-"""Of the limit: beyond it bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
+"""Share of the limit above which bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
 
 PAGED = bytes(bytearray(b"(on disk)"))
-"""Body of a paged-out delivery. No further body is this object."""
+"""Body of a paged-out delivery. No other body is this object."""
 
 UNLIMITED = 1 << 62
 """Unreachable limit."""
@@ -32,17 +32,16 @@ UNLIMITED = 1 << 62
 KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished", "transactions", "channels", "answers")
 """Purposes of memory.
 
-Messages that wait in a queue; that were delivered; that a group of readers holds; that left a queue and are still
-being dealt with, or are on their way to a stream's file; octets that a client has not read yet; bodies of which frames
-are still to come; publishes before their commit; open channels and their consumers; answers over HTTP while they are
-made and sent.
+Ready messages; delivered messages; messages held by a reader group; messages that have left a queue and are still
+processed, or are on the way to a stream's file; octets not read by a client yet; bodies with missing frames; publishes
+before their commit; open channels and their consumers; HTTP answers while they are made and sent.
 """
 
 
 class Held(StrEnum):
-    """State of taken messages; the memory account has a kind of equal name."""
+    """State of taken messages; each is also a kind in the memory account."""
 
-    __hash__ = str.__hash__  # that of an enumeration is a call
+    __hash__ = str.__hash__  # faster than the hash of an enumeration
 
     UNACKNOWLEDGED = "unacknowledged"
     RESERVED = "reserved"
@@ -54,12 +53,12 @@ def held_octets(messages: list[Message]) -> int:
 
 
 class MemoryAccount:
-    """Memory held by one broker for messages. For the broker's thread.
+    """Memory held by one broker for messages. Used in the broker's thread only.
 
     Attributes:
         by_kind: octets by purpose, one of :data:`KINDS`.
-        total: all of them.
-        limit: octets at which publishers are blocked.
+        total: octets of all purposes.
+        limit: octets above which publishers are blocked.
     """
 
     __slots__ = ("by_kind", "limit", "total")
@@ -74,10 +73,10 @@ class MemoryAccount:
         return f"<MemoryAccount {self.total} of {self.limit}: {held or 'nothing'}>"
 
     def charge(self, kind: str, octets: int) -> None:
-        """More octets are held for ``kind``; a negative number releases some.
+        """Add octets for a purpose; a negative number releases octets.
 
         Raises:
-            KeyError: unknown kind.
+            KeyError: unknown purpose.
         """
         self.by_kind[kind] += octets
         self.total += octets

@@ -1,6 +1,6 @@
 """Taken messages reduced to the data for settling and reading back.
 
-A million unacknowledged deliveries are on disk soon where memory is tight, but an object for each would stay.
+Unacknowledged deliveries soon are on disk when memory is tight, but a million objects for them would stay in memory.
 """
 
 from array import array
@@ -14,18 +14,16 @@ from jumpmq.queues.runs import of_body
 
 
 class Parked:
-    """Some thousand messages that were taken and are on disk alone, in order.
-
-    What many of them have in common is kept once.
+    """Some thousand taken messages, in order, whose bodies are on disk only. Common values are stored once.
 
     Attributes:
-        published_at: when the first was published, in seconds since the epoch.
+        published_at: publishing time of the first message, in seconds since the epoch.
     """
 
     __slots__ = ("_common", "_commons", "_held", "_seqs", "_sizes", "published_at")
 
     def __init__(self, messages: list[Message], held: Held) -> None:
-        """Park messages whose bodies are all on disk alone. The objects must not be used any more."""
+        """Park messages whose bodies are on disk only. The objects must not be used afterwards."""
         commons: dict[tuple[Any, ...], int] = {}
         self._seqs = array("q", [message.seq for message in messages])
         self._sizes = array("I", [message.paged for message in messages])
@@ -37,7 +35,7 @@ class Parked:
 
     @classmethod
     def of(cls, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> "Parked | None":
-        """Park messages, if the bodies of all are on disk alone."""
+        """Park messages if all their bodies are on disk only; None otherwise."""
         return cls(messages, held) if messages and len(of_body(messages, PAGED)) == len(messages) else None
 
     def __len__(self) -> int:
@@ -56,7 +54,7 @@ class Parked:
         return part
 
     def messages(self) -> list[Message]:
-        """The messages, made for the occasion."""
+        """Return the messages as new objects."""
         found = []
         for seq, size, common in zip(self._seqs, self._sizes, self._common, strict=True):
             message = Message("", b"", b"", PAGED)

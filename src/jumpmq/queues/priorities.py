@@ -1,10 +1,10 @@
 """Ready messages by priority, ordered within a priority.
 
-Each priority in use has :class:`ReadyMessages` of its own, where all is as in a queue without priorities: paging,
-returning to a place, expiry at the front. As in RabbitMQ a length limit drops what would be delivered next.
+Each used priority has its own :class:`ReadyMessages`, which works as in a queue without priorities: paging, return to a
+position, expiry at the front. As in RabbitMQ, a length limit drops the messages that would be delivered next.
 
-There are two ways to choose between priorities: a classic queue's (``x-max-priority``), the higher ones first, and a
-quorum queue's, which knows two and lets neither wait for long.
+Two rules choose between priorities. A classic queue (``x-max-priority``) takes higher priorities first. A quorum queue
+has two priorities, and lets neither wait for long.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ class PrioritizedMessages:
     """Ready messages, highest priority first. Interface as :class:`ReadyMessages`.
 
     Args:
-        highest: the highest priority; a message with a higher one counts as this, one without any as 0.
+        highest: maximum priority; higher ones count as this, and messages without a priority as 0.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class PrioritizedMessages:
         arrived: Callable[[], None],
         highest: int,
     ) -> None:
-        self._reader = reader  # as of :class:`ReadyMessages`
-        self._arrived = arrived  # the same
-        self._prepare = prepare  # the same
-        self._account = account  # the same
-        self._highest = highest  # priority; those above count as this
-        self._levels: dict[int, ReadyMessages] = {}  # by priority; those that were used
+        self._reader = reader  # as for :class:`ReadyMessages`
+        self._arrived = arrived  # as for :class:`ReadyMessages`
+        self._prepare = prepare  # as for :class:`ReadyMessages`
+        self._account = account  # as for :class:`ReadyMessages`
+        self._highest = highest  # maximum priority
+        self._levels: dict[int, ReadyMessages] = {}  # by priority; only used priorities
 
     def __len__(self) -> int:
         return sum(map(len, self._levels.values()))
@@ -108,7 +108,7 @@ class PrioritizedMessages:
                 most -= octets(more)[1]
                 taken += more
                 if len(level):
-                    break  # what is left of it is being read, and comes first
+                    break  # its next messages are being read, and come first
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -130,7 +130,7 @@ class PrioritizedMessages:
     # --- looking ---
 
     def first_expiry(self) -> float:
-        """When the first of the fronts of all priorities expires, 0 is never."""
+        """Time of the first expiry among the fronts of all priorities; 0 for never."""
         return min((at for level in self._levels.values() if len(level) and (at := level.first_expiry())), default=0.0)
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
@@ -144,7 +144,7 @@ class PrioritizedMessages:
         return iter(lambda: list(islice(merged, RUN)), [])
 
     def front(self) -> Message | None:
-        """The first message of the highest priority, if it is in memory."""
+        """Return the first message of the highest priority, if in memory."""
         return next((level.front() for level in self._levels.values() if len(level)), None)
 
     def in_memory(self) -> tuple[int, int]:
@@ -177,14 +177,14 @@ class PrioritizedMessages:
 class WeightedMessages(PrioritizedMessages):
     """Ready messages of two priorities, as in RabbitMQ 4.0's quorum queues: above 4, and the rest.
 
-    Of three messages that are taken two are of the higher priority, if there are any; the third is the older one of
-    those in front. What came back goes before all, in order.
+    Two of three taken messages have the higher priority, if there are any; the third is the older one of both fronts.
+    Returned messages come before all others, in order.
 
     Args:
-        normal: the messages that there are, all of the lower priority.
+        normal: the present messages, all of the lower priority.
 
     Attributes:
-        normal, high: those of the lower and of the higher priority that did not come back.
+        normal, high: messages of the lower and the higher priority, without returned ones.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class WeightedMessages(PrioritizedMessages):
         super().__init__(reader, prepare, account, arrived, HIGH)
         self._levels[_NORMAL] = normal
         self.normal, self.high, self._back = normal, self._level(HIGH), self._level(_BACK)
-        self._turn = 0  # how many of three were taken: 0 to 2
+        self._turn = 0  # position in the cycle of three: 0 to 2
 
     def _split(self, messages: list[Message]) -> Iterator[tuple[ReadyMessages, list[Message]]]:
         for priority, group in by_priority(messages, HIGH, LAST_NORMAL).items():
@@ -225,7 +225,7 @@ class WeightedMessages(PrioritizedMessages):
                 break
             more = level.take_octets(fitting, most)
             if not more:
-                break  # it is being read, and comes first
+                break  # its next messages are being read, and come first
             most -= octets(more)[1]
             taken += more if level is self._back else self._turned(more)
         return taken
@@ -235,7 +235,7 @@ class WeightedMessages(PrioritizedMessages):
         while len(taken) < count and (next_ones := self._next(count - len(taken))) is not None:
             level, most = next_ones
             more = level.take_range(first_seq, last_seq, most)
-            if not more:  # what is left is of the other one alone
+            if not more:  # only one list has messages left
                 other = self.normal if level is self.high else self.high
                 return taken + self._turned(other.take_range(first_seq, last_seq, count - len(taken)))
             taken += self._turned(more)

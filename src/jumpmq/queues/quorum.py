@@ -1,14 +1,16 @@
 """The quorum queue, with a quorum of one on a single node: always durable, with delivery counts.
 
-What distinguishes it from a classic queue is as RabbitMQ 4 has it: every message is stored, whatever its delivery
-mode; each delivery says in the header ``x-delivery-count`` how many failed before it; a message that came back more
-often than ``x-delivery-limit`` allows is dead-lettered. Where no limit is set, a message may come back 20 times from
-consumers that are gone, and as often as consumers like that put it back: it then goes to the end of the queue, so that
-one that no consumer can handle does not hold up the others. A limit below 0 is none. In a queue with slots it returns
-to its place, whatever the limit: there it holds up its slot alone, in whose order it stays.
+As in RabbitMQ 4, a quorum queue differs from a classic queue in three ways. It stores every message, whatever the
+delivery mode. The header ``x-delivery-count`` of a delivery has the number of failed deliveries before it. A message
+that was returned more often than ``x-delivery-limit`` allows is dead-lettered.
 
-There are two priorities (:class:`~jumpmq.queues.priorities.WeightedMessages`), but for a queue with slots. A queue has
-them from the first message of the higher one on; the journal notes that, so that only then a start reads messages.
+Without a limit, a message may be returned 20 times by lost consumers, and any number of times by a requeue. A requeued
+message then goes to the end of the queue, so that a message that no consumer can handle does not block the others. A
+negative limit means no limit. In a queue with slots, a message always returns to its position: it blocks only its slot,
+whose order is kept.
+
+A queue without slots has two priorities (:class:`~jumpmq.queues.priorities.WeightedMessages`), from the first message
+of the higher priority on. The journal records that, so that a start reads messages only if they have priorities.
 """
 
 from typing import Any
@@ -91,7 +93,7 @@ class QuorumQueue(ClassicQueue):
         return copies
 
     def push_ahead(self, messages: list[Message]) -> None:
-        if carries(messages, _DELIVERY_COUNT):  # none that a publisher has sent: the queue has taken that away
+        if carries(messages, _DELIVERY_COUNT):  # not from a publisher: the queue removes a publisher's header
             messages = [self._counted(message, seq) for seq, message in enumerate(messages, self._next_seq)]
         super().push_ahead(messages)
 

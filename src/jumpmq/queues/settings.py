@@ -34,16 +34,17 @@ class QueueSetting:
     Attributes:
         name: policy key; with ``x-`` in front the name of the argument.
         text: what the setting does, for ``docs/queues.md``.
-        kinds: queue types with the argument; further types refuse the argument, unless no type has a check.
+        kinds: queue types that take the argument. Other types refuse a declaration with the argument; without
+            ``check``, no type refuses it.
         check: check of the argument; None for settings without a checked argument.
         policy: check of a policy's value, and RabbitMQ's text for an invalid value; None for settings without a policy
             key.
         by_policy: queue types to which policies with the key apply; further types ignore the whole policy.
         limit: attribute of ``Limits`` set by argument and policy; empty for settings with a reader of their own.
-        read: converts a value to that of the attribute; None for a value without effect.
-        lowest: whether the lower one of argument and policy counts; otherwise the argument.
-        policy_first: queue types where the policy counts, and neither the argument nor the lower one.
-        operator: whether operator policies may have the key.
+        read: converts a value to a value of the attribute; None if it has no effect.
+        lowest: True if the lower value of argument and policy counts; otherwise the argument counts.
+        policy_first: queue types for which the policy's value counts in any case.
+        operator: True if operator policies may have the key.
     """
 
     name: str
