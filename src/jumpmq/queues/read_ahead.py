@@ -1,7 +1,7 @@
 """Reading ahead: the next messages are read back from the store by a thread, before consumers need them.
 
-One request is on its way at a time. What became of the queue meanwhile does not matter: the caller takes of the
-answer what is still next, and forgets the rest.
+One request is in progress at a time. The queue may change meanwhile: the caller uses those messages of the answer that
+are still next, and drops the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,17 +11,17 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.segment import BatchSegment
 
 AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
-"""Messages and octets, of bodies or on disk, that are read at once, give or take a segment."""
+"""Maximum messages and octets (of bodies, or on disk) read at once; the last segment may exceed them."""
 
 
 class ReadAhead:
     """Reads in progress for a queue.
 
     Args:
-        arrived: called with segments and what was read of each.
+        arrived: called with segments and their messages.
 
     Attributes:
-        low: messages at the front below which it is time to ask.
+        low: number of messages at the front below which the next read should start.
     """
 
     __slots__ = ("_arrived", "_asked", "_failed", "low")
@@ -57,6 +57,6 @@ class ReadAhead:
         asked, self._asked = self._asked, []
         self._failed = found is None
         self.low = sum(map(len, found or ())) // 2
-        # A segment that has taken in others since was read in part: it is read again.
+        # A segment that has absorbed others since the request was read in part: it is read again.
         read = zip(asked, found or [], strict=False)
         self._arrived((segment, messages) for (segment, last), messages in read if segment.last_seq == last)

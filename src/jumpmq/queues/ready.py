@@ -1,17 +1,18 @@
-"""The ready messages of a queue in order: those in front in memory, a long tail in the store.
+"""The ready messages of a queue in order: the front in memory, a long tail in the store.
 
-They lie in three parts, and every message in exactly one of them::
+There are three parts. Every message is in exactly one of them::
 
-    returned    a heap: what came back out of order, one by one or in runs, and belongs between others
+    returned    a heap: messages returned out of order, one by one or in runs, with positions between others
     head        in order, in memory: the front
-    tail        segments in order, all behind the head: what is in the store, or about to be
+    tail        segments in order, all behind the head: stored, or about to be stored
 
-What is taken next is the lower one of the first returned and the first of the head; so to put a message back in its
-place costs no more than a step in a heap, however many are ready. While the broker's account of memory is tight, what
-arrives goes to the tail, and :meth:`ReadyMessages.page_out` moves the back of the head there. A segment's messages are
-dropped from memory once they are on disk. They are read back ahead of need, by a thread, as consumers take what is in
-front (:class:`ReadAhead`); what cannot wait for that, as ``basic.get``, reads a segment where it runs dry. What is
-not persistent is stored then for want of memory.
+The next message is the lower one of the first returned message and the first message of the head. To return a message
+to its position thus costs one heap operation, however many messages are ready.
+
+While the broker's memory account is tight, new messages go to the tail, and :meth:`ReadyMessages.page_out` moves the
+back of the head there. A segment's messages leave memory once they are on disk; transient messages are stored for this
+purpose. A thread reads segments back before consumers need them (:class:`ReadAhead`). Operations that cannot wait, such
+as ``basic.get``, read a segment when they need it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -44,19 +45,21 @@ PAGED_AT_ONCE = 4096
 """Messages paged out per step, some milliseconds of work."""
 
 CUT_AT_ONCE = 1 << 18
-"""Messages moved to the tail before dropping begins, while memory is tight; otherwise all. Segments created between
-freed memory would keep it from the system (measured: 280 MB with a million messages)."""
+"""Number of messages moved to the tail before bodies are dropped, while memory is tight; otherwise all. Segments
+allocated between freed memory would keep that memory from the system (measured: 280 MB with a million messages).
+"""
 
 SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
-"""Maximum number and octets, give or take a message, of transient messages stored together; they make a batch, as do
-the messages of a segment."""
+"""Maximum number and octets of transient messages stored together; the last message may exceed the octets. They form
+a batch, like the messages of a segment.
+"""
 
 
 NO_SEQ = 1 << 63
-"""Above all numbers."""
+"""A number above all message numbers."""
 
 NONE: deque[BatchSegment] = deque()
-"""No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
+"""Shared empty tail. Most queues never have segments, and an empty deque takes 600 octets."""
 
 NONE_RETURNED = ReturnedMessages()
 """Shared empty instance; never filled."""
@@ -66,15 +69,16 @@ class ReadyMessages:
     """Ready messages, lowest ``seq`` first.
 
     Args:
-        reader: where batches are read back from; None where nothing is stored.
-        prepare: called with messages that were read back, before anybody sees them.
-        account: what messages in memory are charged to, as ``ready``.
-        arrived: called when messages are there that :meth:`take_octets` did not wait for.
-        head: what is in memory, in order; nothing unless given. The caller sets ``size`` and ``memory`` to its.
+        reader: reads stored batches; None if nothing is stored.
+        prepare: called with messages read from the store, before anything else uses them.
+        account: memory account of messages in memory, as ``ready``.
+        arrived: called when messages have arrived for which :meth:`take_octets` did not wait.
+        head: initial messages in memory, in order; empty by default. The caller sets ``size`` and ``memory``
+            accordingly.
 
     Attributes:
         size: octets of all ready bodies.
-        memory: octets of memory that messages take here, as :func:`~jumpmq.queues.memory.held_octets` counts.
+        memory: memory of the messages here in octets, by :func:`~jumpmq.queues.memory.held_octets`.
     """
 
     __slots__ = (
@@ -90,20 +94,20 @@ class ReadyMessages:
         arrived: Callable[[], None],
         head: Lane | None = None,
     ) -> None:
-        self._reader = reader  # reads what is on disk
-        self._arrived = arrived  # called when what was read ahead is there
-        self._ahead: ReadAhead | None = None  # of the tail; None until it is needed
-        self._awaited = False  # whether a taker was told to wait for what is read
-        self._prepare = prepare  # makes messages that were read those of the queue
-        self._account = account  # where they are charged
-        self._returned = NONE_RETURNED  # first: those that came back
-        self._head: Head | Lane = Head() if head is None else head  # then those in memory, as objects
-        self._tail = NONE  # then the others, in segments
-        self._tail_count = self._inexact = 0  # messages of the tail; segments whose size is a guess
-        self._unwritten = self._unstored = NONE  # segments whose messages are in no commit yet; that are in no file
-        # Octets of bodies that were dropped while their messages are among the returned.
+        self._reader = reader  # reads stored batches
+        self._arrived = arrived  # called when messages read ahead have arrived
+        self._ahead: ReadAhead | None = None  # reads the tail ahead; None before the first use
+        self._awaited = False  # True if a taker waits for messages being read
+        self._prepare = prepare  # prepares messages read from the store
+        self._account = account  # memory account
+        self._returned = NONE_RETURNED  # first part: returned messages
+        self._head: Head | Lane = Head() if head is None else head  # second part: messages in memory
+        self._tail = NONE  # third part: segments
+        self._tail_count = self._inexact = 0  # messages of the tail; segments with estimated sizes
+        self._unwritten = self._unstored = NONE  # segments in no commit yet; segments in no file yet
+        # Octets of bodies dropped from returned messages.
         self._dropped = 0
-        self._cut = 0  # messages that were moved to the tail since all that can be dropped was
+        self._cut = 0  # messages moved to the tail since the last complete drop
         self.memory = self.size = 0
 
     def __len__(self) -> int:
@@ -141,8 +145,9 @@ class ReadyMessages:
                 self._extend_tail(batch, list(group))
 
     def _extend_unstored(self, messages: list[Message]) -> None:
-        """Add unstored messages to the tail, in segments of a batch's size: the last segment is filled first, or single
-        messages would have a segment and a batch each."""
+        """Add unstored messages to the tail, in segments of a batch's size. The last segment is filled first:
+        otherwise single messages would have a segment and a batch each.
+        """
         last = self._tail[-1] if self._tail else None
         if last is None or last.messages is None or last.batch is not None:
             last = None
@@ -196,14 +201,14 @@ class ReadyMessages:
         return taken
 
     def take_oldest(self, count: int, last_seq: int = NO_SEQ) -> list[Message]:
-        """Remove and return what a length limit drops, none beyond ``last_seq``."""
+        """Remove and return messages dropped by a length limit, at most up to ``last_seq``."""
         return self.take(count) if last_seq == NO_SEQ else self.take_range(0, last_seq, count)
 
     def take_octets(self, count: int, most: int) -> list[Message]:
-        """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there
-        are any in memory.
+        """As :meth:`take`, but only as many messages as hold ``most`` octets of bodies, routing keys and properties; at
+        least one, if any is in memory.
 
-        Where there are none, they are being read: ``arrived`` is called when they are there.
+        If no message is in memory, the next ones are being read; ``arrived`` is called afterwards.
         """
         if not self._head.count and self._tail and (self._returned or not self._read_ahead()):
             self._load()
@@ -253,8 +258,9 @@ class ReadyMessages:
         return taken[:count]
 
     def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
-        """Remove up to ``count`` messages up to ``last_seq`` from the front, if none was returned there; return them as
-        columns, as far as they are alike, and the others behind them. Nothing where that is not at hand.
+        """Remove up to ``count`` messages up to ``last_seq`` from the front, unless a returned message is there.
+        Return similar messages as columns, and the others behind them as a list. Both are empty if the messages are
+        not at hand.
         """
         if self._returned.seqs:
             return None, []
@@ -269,7 +275,7 @@ class ReadyMessages:
         return columns, messages
 
     def _take_stored_columns(self, last_seq: int, count: int) -> Columns | None:
-        """Read the first segment of the tail as columns, if it is stored so."""
+        """Read the first segment of the tail as columns, if it is stored as columns."""
         segment = self._tail[0]
         whole = segment.messages is None and segment.seqs is None and segment.last_seq <= last_seq
         redelivered = segment.delivered_seq >= segment.first_seq
@@ -291,7 +297,7 @@ class ReadyMessages:
         return columns
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """Take a range as :meth:`take_range`; segments are cut at its ends, and earlier ones are not read."""
+        """Take a range as :meth:`take_range`. Segments are cut at its ends; earlier segments are not read."""
         taken: list[Message] = []
         place = bisect_left(self._tail, first_seq, key=_last_seq)
         while len(taken) < count and place < len(self._tail) and self._tail[place].first_seq <= last_seq:
@@ -345,7 +351,7 @@ class ReadyMessages:
         return taken
 
     def _pop(self, count: int) -> list[Message]:
-        """Up to ``count`` messages from the front, as far as they are in memory."""
+        """Remove and return up to ``count`` messages from the front, as far as they are in memory."""
         return self._pop_merged(count) if self._returned.seqs else self._head.take(count)
 
     def _pop_merged(self, count: int) -> list[Message]:
@@ -364,7 +370,7 @@ class ReadyMessages:
         return taken
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
-        """Return messages with bodies dropped among the returned ones; damaged messages are gone."""
+        """Return messages with their dropped bodies read back; damaged messages are left out."""
         if not (paged := of_body(messages, PAGED)):
             return messages
         assert self._reader is not None
@@ -426,7 +432,7 @@ class ReadyMessages:
         return count
 
     def first(self) -> Message | None:
-        """The message at the front, still in the queue."""
+        """Return the message at the front, without taking it."""
         if not self._head.count and self._tail:
             self._load()
         if self._returned.seqs and not (self._head.count and self._head.first.seq < self._returned.first_seq):
@@ -434,7 +440,7 @@ class ReadyMessages:
         return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
-        """Return the expiry of the first message, 0 for never. A stored message may be read, but stays in the store."""
+        """Return the expiry of the first message; 0 for none. A stored message may be read, but stays in the store."""
         if self._head.count or self._returned.seqs or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
@@ -445,15 +451,15 @@ class ReadyMessages:
         return segment.expires_at
 
     def _look_at_first(self, segment: BatchSegment) -> Message | None:
-        """The first message of a segment that is in the store; None where the file is damaged."""
+        """Return the first message of a stored segment; None if the file is damaged."""
         assert self._reader is not None and segment.batch is not None
         found = self._reader.read(segment.batch, segment.first_seq, segment.first_seq)
         found = found or self._messages(segment)  # the lowest number may be settled
         return found[0] if found else None
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """The messages numbered ``first_seq`` to ``last_seq``, in order, at most ``RUN`` at once; stored ones are read
-        for the occasion.
+        """Yield the messages from ``first_seq`` to ``last_seq``, in order, at most ``RUN`` at once. Stored messages
+        are read temporarily.
         """
         in_order = self._in_order(first_seq, last_seq)
         if self._returned.seqs:
@@ -479,7 +485,7 @@ class ReadyMessages:
                     return
                 segment = self._tail[place]
                 found = self._messages(segment)
-                # What lies before may have come to it from the head, and a copy does not grow with the segment.
+                # Earlier messages may have been moved here from the head, and a copy does not grow with the segment.
                 messages = found[bisect_left(found, first_seq, key=_seq) :]
                 first_seq = segment.last_seq + 1
             yield messages
@@ -523,7 +529,7 @@ class ReadyMessages:
     # --- leaving ---
 
     def leave(self) -> Leftovers:
-        """Forget everything; what was here is returned, to be let go of."""
+        """Remove and return all messages, to be dropped in steps."""
         left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
         self._returned, self._head = NONE_RETURNED, Head()
@@ -532,19 +538,19 @@ class ReadyMessages:
         return left
 
     def close(self) -> None:
-        """The queue is gone, and is not to be referred to: a circle would wait for a full collection of garbage."""
+        """Drop references to the deleted queue: a circle would wait for a full garbage collection."""
         self._prepare, self._arrived, self._ahead = for_nobody, nobody_waits, None
 
     # --- memory ---
 
     def page_out(self, kept: int) -> int:
-        """Run one step: move messages from the head to the tail, or drop those on disk by now.
+        """Run one step: move messages from the head to the tail, or drop stored messages from memory.
 
         Args:
-            kept: octets of memory at the front that may stay, as they are next.
+            kept: octets of memory at the front that may stay, because they are delivered next.
 
         Returns:
-            What was achieved: messages moved and octets freed, together; 0 where nothing is left to be done for now.
+            The progress: messages moved plus octets freed; 0 if nothing is left to do for now.
         """
         done = 0 if self._cut >= CUT_AT_ONCE and self._account.tight else self._shorten_head(kept)
         if not done:
@@ -556,7 +562,7 @@ class ReadyMessages:
         return done + self._returned.page_out(PAGED_AT_ONCE, self._drop_bodies)
 
     def _shorten_head(self, kept: int) -> int:
-        """Move one step's worth of the head's back to the tail, still in memory; returns how many messages."""
+        """Move one step of messages from the end of the head to the tail, still in memory; return their number."""
         head = self._head
         if self._reader is None or not head.count:
             return 0
@@ -566,7 +572,7 @@ class ReadyMessages:
                 self._tail = deque()
             moved = head.take_last(count)
             if count == PAGED_AT_ONCE and (part := _end_of_batch(moved)):
-                head.extend(moved[:part])  # a step of its own: else that batch would be read back twice
+                head.extend(moved[:part])  # in a separate step: otherwise that batch would be read twice
                 del moved[:part]
             if any(moved[end - 1].batch is None for end in ends_of_runs(moved)):
                 self._reader.spill([message for message in moved if message.batch is None])
@@ -638,7 +644,7 @@ class ReadyMessages:
         if stored:
             self._measured(segment, body_octets(messages))
         else:
-            segment.messages = None  # nothing waits for it to be written any more
+            segment.messages = None  # nothing waits for its write any more
         return messages
 
     def _messages(self, segment: BatchSegment, read: list[Message] | None = None) -> list[Message]:
@@ -669,4 +675,4 @@ def for_nobody(messages: list[Message]) -> None:
 
 
 def nobody_waits() -> None:
-    """Ignore messages read for a deleted queue."""
+    """Do nothing: the queue of messages being read is deleted."""

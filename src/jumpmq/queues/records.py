@@ -12,14 +12,14 @@ class QueueRecords:
     """Records of a queue in the store.
 
     Attributes:
-        clean: whether the broker stopped cleanly; otherwise any message may have been delivered before.
-        next_seq: lowest number not yet reserved.
+        clean: True after a clean stop; otherwise every message may have been delivered before.
+        next_seq: lowest unreserved number.
         last_delivered: highest number delivered before a clean stop.
-        attempts: deliveries by message number.
-        retries: rests of returned messages by message number.
+        attempts: number of deliveries, by message number.
+        retries: rests of returned messages, by message number.
         offsets: offsets of consumer groups by name.
-        entered: offset up to which buffered messages are in a stream; None for streams that are not moving.
-        has_priorities: whether the queue may hold messages of a higher priority.
+        entered: offset up to which buffered messages have entered a stream; None for a stream that does not move.
+        has_priorities: True if the queue may hold messages with a higher priority.
     """
 
     clean: bool = False
@@ -33,7 +33,7 @@ class QueueRecords:
 
     @property
     def delivered_seq(self) -> int | None:
-        """Highest number that was delivered; None if unknown: any message may have been delivered before."""
+        """Highest delivered number; None if unknown, so that every message may have been delivered before."""
         return self.last_delivered if self.clean else None
 
     def add(self, kind: str, rest: str, value: Any) -> None:
@@ -58,10 +58,10 @@ _SINGLE = {
     PRIORITIES: "has_priorities",
     ENTERED: "entered",
 }
-"""Kinds of which a queue has one record, with the attribute of :class:`QueueRecords`."""
+"""Kinds with one record per queue, and the attribute of :class:`QueueRecords`."""
 
 OF_QUEUES = frozenset({*_SINGLE, ATTEMPTS, RETRY, GROUP_OFFSET})
-"""Kinds with the number of a queue in the key."""
+"""Kinds whose key begins with the id of a queue."""
 
 
 def records_of_queues(records: Iterable[tuple[str, str, Any]], *, clean: bool) -> dict[int, QueueRecords]:
@@ -69,7 +69,7 @@ def records_of_queues(records: Iterable[tuple[str, str, Any]], *, clean: bool) -
 
     Args:
         records: kind, key and value of all records in the store.
-        clean: whether the broker stopped cleanly.
+        clean: True after a clean stop.
     """
     found: dict[int, QueueRecords] = {}
     for kind, key, value in records:

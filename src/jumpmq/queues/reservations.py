@@ -34,8 +34,9 @@ STEP = 8192
 """Messages handled at once: some milliseconds of work."""
 
 MAX_RUNS = 1 << 16
-"""Maximum number of runs in a reservation, which keeps its record below some 300 KB. Runs multiply where consumers have
-taken single messages."""
+"""Maximum number of runs of a reservation, which limits its record to some 300 KB. Single messages taken by
+consumers increase the number of runs.
+"""
 
 
 Piece: TypeAlias = list[Message] | Columns | Parked
@@ -62,11 +63,12 @@ class Reservation:
     """Messages of a reservation.
 
     Attributes:
-        runs: which messages these are, in queue order.
-        count: how many.
-        pieces: the messages while they are held, some thousands in a piece; None while the reservation is lapsed.
-        missing: how many were not there when the broker was started; None unless it could not be held again then.
-        resting: how many rest or wait for a resting message, by the last attempt to hold a lapsed reservation again.
+        runs: ranges of the messages, in queue order.
+        count: number of messages.
+        pieces: the held messages, in pieces of some thousands; None for a lapsed reservation.
+        missing: number of messages missing at the broker's start; None if all were there.
+        resting: number of messages that rest, or wait for a resting message, at the last attempt to reinstate the
+            reservation.
     """
 
     __slots__ = ("count", "missing", "pieces", "resting", "runs")
@@ -160,15 +162,15 @@ def unpacked(record: list[Any]) -> list[ReservedRun]:
 
 
 OWNED = "\x1f"
-"""Between the name of a group and whose it is. A group of an earlier version has no user, and has a name only."""
+"""Separator between a group's name and its user. A group of an earlier release has only a name."""
 
 
 class Reservations:
     """Reservations of a group in a queue.
 
     Attributes:
-        acknowledged: every reservation up to this number is settled for good.
-        latest: the highest number given so far; equal to ``acknowledged`` if nothing is outstanding.
+        acknowledged: all reservations up to this number are settled for good.
+        latest: highest assigned number; equal to ``acknowledged`` without outstanding reservations.
     """
 
     def __init__(self, queue: Queue, group: str) -> None:
@@ -205,7 +207,7 @@ class Reservations:
 
     @property
     def oldest(self) -> float | None:
-        """When the first message was published that is held, in seconds since the epoch."""
+        """Publishing time of the first held message, in seconds since the epoch."""
         piece = next((piece for one in self._reservations.values() for piece in one.pieces or ()), None)
         first = piece[0] if isinstance(piece, list) else piece
         return None if first is None else first.published_at
@@ -222,17 +224,17 @@ class Reservations:
                 yield
 
     def held(self, after: int | None, upto: int, *, accept_loss: bool = False) -> list[Piece]:
-        """The messages of reservations ``after + 1`` to ``upto``, in order.
+        """Return the messages of reservations ``after + 1`` to ``upto``, in order.
 
-        Numbers that were given up before ``upto`` was reserved have no messages.
+        Numbers given up before the reservation of ``upto`` have no messages.
 
         Args:
-            after: None stands for whatever is acknowledged.
-            accept_loss: whether those that are gone have no messages either, instead of being an error.
+            after: None for the last acknowledged number.
+            accept_loss: True to leave out missing reservations; False to raise an error for them.
 
         Raises:
-            ReservationGone: one of them was acknowledged, has lapsed, or never was.
-            ReservationRests: one of them has lapsed, and is there when what rests of it is due.
+            ReservationGone: a reservation is acknowledged, has lapsed, or never existed.
+            ReservationRests: a reservation has lapsed, and will be complete when its resting messages are due.
         """
         first = (self.acknowledged if after is None else after) + 1
         if accept_loss:
@@ -273,7 +275,7 @@ class Reservations:
         return fit, size
 
     def available(self, last_seq: int | None = None) -> int:
-        """About how many messages could be reserved, at most; 0 only if there are none."""
+        """Return an upper bound of the messages that can be reserved; 0 only if there are none."""
         ready = self.queue.ready_count - self.queue.fenced_count
         if last_seq is None:
             return ready
@@ -283,9 +285,9 @@ class Reservations:
     # -- what a group does
 
     def reserve(self, count: int, last_seq: int | None = None) -> Iterator[None]:
-        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation, if there are any.
+        """Take up to ``count`` ready messages up to ``last_seq`` as the next reservation, if there are any.
 
-        They are fewer where they lie apart in the queue: see :data:`MAX_RUNS`.
+        The reservation is smaller if its messages are scattered in the queue: see :data:`MAX_RUNS`.
         """
         reservation = Reservation()
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
@@ -305,11 +307,11 @@ class Reservations:
     def acknowledge(self, upto: int) -> Iterator[None]:
         """Settle all reservations up to ``upto``; of a lapsed one, the messages still in the queue.
 
-        A number above ``latest`` comes from a group that remembers more than the queue (it was deleted and declared
-        again, perhaps): numbering goes on from there.
+        A number above ``latest`` comes from a group that has outlived the queue's state, for example because the queue
+        was deleted and declared again; numbering continues from there.
 
-        The first step only notes the promise, so that a record made then survives a crash in the middle of the rest.
-        What was held stays in memory until :meth:`free`.
+        The first step only notes the number, so that a record made after it survives a crash during the rest. Held
+        messages stay in memory until :meth:`free`.
         """
         self.acknowledged = max(self.acknowledged, upto)
         self.latest = max(self.latest, self.acknowledged)
@@ -331,9 +333,9 @@ class Reservations:
             yield
 
     def lapse(self) -> Iterator[None]:
-        """Return all messages to the queue, at their positions; the reservations' numbers and ranges stay known.
+        """Return all messages to the queue, at their positions. Numbers and ranges of the reservations stay known.
 
-        The last messages go back first, and none is delivered before all are back.
+        The last messages return first, and nothing is delivered before all have returned.
         """
         held = [reservation for reservation in self._reservations.values() if reservation.pieces]
         self.queue.begin_return()
@@ -358,7 +360,7 @@ class Reservations:
         reservations.
 
         Args:
-            partly: hold also those of which only some are left, as reservations of these.
+            partly: True to reinstate incomplete reservations, too, with their remaining messages.
         """
         for reservation in self._reservations.values():
             if reservation.pieces is None:
@@ -385,7 +387,7 @@ class Reservations:
 
     @classmethod
     def restore(cls, queue: Queue, record: dict[str, Any]) -> "Reservations":
-        """Continue from a record: what was acknowledged is settled (again), everything else is held again."""
+        """Continue from a record: acknowledged messages are settled again, all others are held again."""
         place = cls(queue, record["group"])
         place.acknowledged, place.latest = record["acknowledged"], record["latest"]
         for number, runs in record["reservations"].items():
@@ -403,7 +405,7 @@ class Reservations:
     def _reinstate(self, reservation: Reservation, partly: bool) -> Iterator[None]:
         yield from self._count_resting(reservation)
         if reservation.resting and not partly:
-            return  # to take the others would only count as one more delivery of each
+            return  # taking the others would only count as a delivery of each
         left = Reservation()
         for messages in self._take(reservation.runs):
             left.extend(messages)
@@ -414,7 +416,7 @@ class Reservations:
             for messages in _backwards(left.pieces or []):
                 self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                 yield
-            yield from self._count_resting(reservation)  # what was not taken may have begun to wait for its key
+            yield from self._count_resting(reservation)  # messages that were not taken may wait for their key now
 
     def _count_resting(self, reservation: Reservation) -> Iterator[None]:
         reservation.resting = 0
@@ -437,7 +439,7 @@ class Reservations:
                 while more := self.queue.take_range(first, last, STEP):
                     messages += more
                 if self.queue.view.by_priority:
-                    messages.sort(key=attrgetter("seq"))  # as they are in a run, whatever would be delivered first
+                    messages.sort(key=attrgetter("seq"))  # in the order of a run, whatever the order of delivery
                 for message in messages:
                     message.redelivered = run.redelivered
                 if messages:

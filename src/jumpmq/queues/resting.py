@@ -1,17 +1,16 @@
 """Returned messages resting in their queue until the next try (``x-delayed-retry-type``, RabbitMQ 4.3).
 
-A message that rests is held by its queue as a delivery is by a consumer: it is no longer ready, counts as
-unacknowledged, can be paged, and does not expire. When it is due it returns to its place.
+The queue holds a resting message as a consumer holds a delivery: the message is not ready, counts as unacknowledged,
+can be paged, and does not expire. When it is due, it returns to its position.
 
-**Where messages have keys, a key rests while a message of it rests.** What of the key is taken for a delivery
-meanwhile is held, too, behind it. When the key is due, its messages return to their places together, in order; where
-they are many, some at a time: then messages up to :attr:`_Key.passing` pass, and later ones are held until their turn.
-So nothing of a key is delivered before what it waits for, and to look for what may go on costs each message of a
-resting key one step.
+**If messages have keys, a key rests while a message of it rests.** Later messages of the key are held, too, when they
+would be delivered. When the key is due, its messages return to their positions together, in order. If there are many,
+they return in steps: messages up to :attr:`_Key.passing` are delivered, later ones are held until their step. No
+message of a key thus overtakes a resting one, and each message of a resting key costs one additional step.
 
-When a message rests, the journal notes until when, and how often it came back, until it is settled. After a restart it
-is ready at first, and rests again when it would be delivered, before anything of its key that is behind it. So it is
-where its queue has moved to: a header (:data:`HEADER`) carries the note there.
+For each resting message, the journal records the due time and the number of returns, until the message is settled.
+After a restart the message is ready at first, and rests again when it would be delivered, before all later messages of
+its key. A queue that moves carries the same data in a header (:data:`HEADER`).
 """
 
 from collections import deque
@@ -27,43 +26,44 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues.by_number import ByNumber
 
 MAX_KEYS = 100_000
-"""Maximum number of resting keys of a queue; a message of a further key returns at once. Messages resting alone do not
-count."""
+"""Maximum number of resting keys of a queue; a message of a further key returns at once. Messages that rest alone do
+not count.
+"""
 
 MAX_HELD = 1_000_000
-"""Maximum number of messages of a queue that rest or wait behind a resting message; at the maximum, the queue delivers
-nothing until some are due.
+"""Maximum number of messages of a queue that rest or wait behind a resting message. At the maximum, the queue
+delivers nothing until some messages are due.
 """
 
 GRID = 1000 / 16
-"""Times a second at which messages that rest alone go on."""
+"""Number of times per second at which messages that rest alone are released."""
 
 CORRECTED = 100
-"""Keys looked at together that were to go on, and of which a message has come back since."""
+"""Number of released keys examined together that are resting again, because a message of theirs came back."""
 
 FREED = 10_000
-"""Numbers of a deleted queue freed together."""
+"""Numbers of a deleted queue freed per step."""
 
 LOOKED_THROUGH = 1000
-"""Numbers looked through together where most are of messages that no longer rest."""
+"""Numbers examined per step if most of them belong to messages that no longer rest."""
 
 Key = bytes | float
-"""A key; for messages resting alone, the due time (:func:`alone`): those of 16 ms share an object."""
+"""A key; for messages that rest alone, the due time (:func:`alone`), shared by the messages of 16 ms."""
 
 Noted = tuple[float, int]
-"""When a message is due, and how often it came back."""
+"""Due time of a message, and its number of returns."""
 
 HEADER = "x-jumpmq-retry"
-"""Header of a message on the way to its queue's new home: until when it rests, and how often it came back.
+"""Header of a message on the way to its queue's new home, with the due time and the number of returns.
 
-Removed on arrival; of several the last counts, as publishers may send headers of this name.
+The new home removes the header. Of several, the last one counts, as publishers may send headers of this name.
 """
 
 NAMED = HEADER.encode()
 
 
 def alone(due: float) -> float:
-    """Key of a message that rests alone; those of 16 ms go on together."""
+    """Return the key of a message that rests alone; the messages of 16 ms are released together."""
     return ceil(due * GRID) / GRID
 
 
@@ -71,11 +71,11 @@ class _Key:
     """Messages resting together.
 
     Attributes:
-        due: when it goes on, by :mod:`~jumpmq.queues.clock`.
-        first: number of the message that came back last, for which the others wait.
-        held: numbers of those that are held, a heap.
-        passing: up to which number messages are delivered, while the others return in steps.
-        since: how often all were hastened before a message of it came back last.
+        due: due time, by :mod:`~jumpmq.queues.clock`.
+        first: number of the message that came back last; the others wait for it.
+        held: numbers of the held messages, a heap.
+        passing: number up to which messages are delivered, while the others return in steps.
+        since: value of ``Resting._hastenings`` when a message of the key last came back.
     """
 
     __slots__ = ("due", "first", "held", "passing", "since")
@@ -87,10 +87,10 @@ class _Key:
 
 
 class _Hastened(NamedTuple):
-    """Keys that go on now, unless a message came back since.
+    """Keys released together, except keys of which a message has come back since.
 
     Attributes:
-        before: how often all had been hastened.
+        before: value of ``Resting._hastenings`` before the release.
         heap: the keys, as in :attr:`Resting._by_due`.
     """
 
@@ -99,18 +99,18 @@ class _Hastened(NamedTuple):
 
 
 _ByDue = list[tuple[float, int, Key]]
-"""A heap of keys, each once, by a time at which the key is due, or by an earlier one."""
+"""A heap of keys, each once, by its due time or an earlier time."""
 
 
 class Resting:
     """Resting messages of a queue.
 
     Args:
-        record: notes of a message, by its number, until when it rests and how often it came back; None forgets it.
+        record: records a message's due time and number of returns, by number; None deletes the record.
 
     Attributes:
-        held: the messages, by number.
-        keys: how many keys rest.
+        held: the held messages, by number.
+        keys: number of resting keys.
     """
 
     def __init__(self, record: Callable[[int, Noted | None], None]) -> None:
@@ -118,13 +118,14 @@ class Resting:
         self.keys = 0
         self._record = record
         self._keys: dict[Key, _Key] = {}
-        self._by_due: _ByDue = []  # all others
+        self._by_due: _ByDue = []  # the other keys
         self._hastened: deque[_Hastened] = deque()
-        self._hastenings = 0  # how often all were
-        self._pushed = 0  # tells entries of one time apart
-        self._noted = ByNumber[Noted]()  # what is recorded
-        self._has_rested = False  # whether messages are ready that are to rest as they did before a restart
-        self._to_page: deque[int] = deque()  # numbers of messages whose bodies may be in memory, and of some gone
+        self._hastenings = 0  # number of releases of all messages
+        self._pushed = 0  # distinguishes entries with equal times
+        self._noted = ByNumber[Noted]()  # recorded data
+        self._has_rested = False  # True if ready messages have to rest as before a restart
+        # numbers of messages with bodies possibly in memory, and of some departed messages
+        self._to_page: deque[int] = deque()
 
     def restore(self, noted: dict[int, list[Any]]) -> None:
         """Load recorded retries."""
@@ -144,7 +145,7 @@ class Resting:
 
     @property
     def next_due(self) -> float | None:
-        """When the next goes on, or a time before; None where nothing rests."""
+        """Time at which the next message is due, or an earlier time; None if no message rests."""
         if self._hastened:
             return 0.0
         for _ in range(CORRECTED):
@@ -161,10 +162,10 @@ class Resting:
         return self._keys[name].due, self._pushed, name
 
     def note(self, seq: int, noted: Noted, *, recorded: bool) -> None:
-        """Note until when a message rests that is not held.
+        """Note the due time of a message that is not held.
 
         Args:
-            recorded: whether that is to be known after a restart.
+            recorded: True if the note has to survive a restart.
         """
         self._noted[seq] = noted
         if recorded:
@@ -184,12 +185,14 @@ class Resting:
         return 0 if noted is None else noted[1]
 
     def waiting_for(self, key: Key) -> tuple[int, float] | None:
-        """The number of the message that a key waits for, and until when; None where the key does not rest."""
+        """Return the number of the message that a key waits for, and its due time; None for a key that does not
+        rest.
+        """
         found = self._keys.get(key)
         return None if found is None else (found.first, found.due)
 
     def due_of(self, seq: int) -> float:
-        """When a message is due by itself."""
+        """Return the due time of a single message."""
         noted = self._noted.get(seq)
         return 0.0 if noted is None else noted[0]
 
@@ -197,8 +200,8 @@ class Resting:
         """Delay a message and the message's key. Return True if room is available.
 
         Args:
-            tries: how often it came back.
-            recorded: whether that is to be known after a restart, as the message is there then.
+            tries: number of returns.
+            recorded: True if the note has to survive a restart, together with the message.
         """
         if self.is_full or (self.keys >= MAX_KEYS and isinstance(key, bytes) and key not in self._keys):
             return False
@@ -250,7 +253,7 @@ class Resting:
         return alive, kept
 
     def due(self, now: float, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages that go on by now."""
+        """Remove and return up to ``count`` messages that are due."""
         found: list[Message] = []
         for _ in range(count):
             if len(found) == count or (due := self.next_due) is None or due > now:
@@ -261,11 +264,11 @@ class Resting:
                 if not heap:
                     self._hastened.popleft()
                     continue
-                if self._keys[heap[0][2]].since > before:  # it rests anew
+                if self._keys[heap[0][2]].since > before:  # it rests again
                     heappush(self._by_due, self._entry(heappop(heap)[2]))
                     continue
             elif self._keys[heap[0][2]].due > due:
-                break  # the next step looks further
+                break  # the next step continues
             self._release(heap, count - len(found), found)
         return found
 
@@ -291,14 +294,14 @@ class Resting:
         return len(self.held)
 
     def forget(self, messages: Iterable[Message]) -> None:
-        """Messages are gone from the queue."""
+        """Forget messages that have left the queue."""
         if len(self._noted):
             for message in messages:
                 if self._noted.pop(message.seq) is not None:
                     self._record(message.seq, None)
 
     def forget_others(self) -> Iterator[None]:
-        """All messages are gone from the queue that are not held: forget what is noted of them, in steps."""
+        """Forget, in steps, the notes of all messages that are not held: they have left the queue."""
         for seqs in self._noted.tables():
             for seq in seqs:
                 if seq not in self.held and self._noted.pop(seq) is not None:
@@ -306,17 +309,17 @@ class Resting:
             yield
 
     def leave(self, let_go: Callable[[list[Message]], None]) -> Iterator[None]:
-        """The queue is gone: forget all in steps. To be used no more.
+        """Forget everything, in steps, for a deleted queue. The object must not be used afterwards.
 
         Args:
-            let_go: takes what was held.
+            let_go: called with the held messages.
         """
         for seqs in self.held.tables():
             let_go([message for seq in seqs if (message := self.held.pop(seq)) is not None])
             yield
         numbers = [key.held for key in self._keys.values()]
         self._keys.clear()
-        while self._to_page or numbers:  # to free a million numbers takes a while, too
+        while self._to_page or numbers:  # freeing a million numbers takes a while, too
             left = FREED
             for _ in range(min(left, len(self._to_page))):
                 self._to_page.pop()
@@ -339,7 +342,7 @@ class Resting:
 
 
 def carrying(properties: bytes, noted: Noted | None) -> bytes:
-    """Return a property list with a note for the queue's new home; None says that there is none."""
+    """Return a property list with a note for the queue's new home; None adds no note."""
     text = b"" if noted is None else f"{noted[0]!r} {noted[1]}".encode()
     return with_entries(properties, bytes((len(NAMED),)) + NAMED + b"S" + len(text).to_bytes(4) + text)
 
@@ -357,7 +360,7 @@ def carried(octets: bytes) -> tuple[bytes, Noted | None]:
 
 
 def _read(field: Field) -> Noted | None:
-    """Parse a note; a peer of an earlier version may pass on any value that a publisher has sent."""
+    """Parse a note. A peer of an earlier release may pass on any value sent by a publisher."""
     due, _, tries = str(field.value).partition(" ")
     try:
         return float(due), int(tries)

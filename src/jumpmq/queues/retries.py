@@ -40,7 +40,7 @@ class RestingQueue(Protocol):
         """Number of returns of a message, including the current return."""
 
     def deliver_soon(self) -> None:
-        """Deliver as soon as other work was done."""
+        """Deliver after the current work."""
 
 
 def status_of(retries: "Retries | None", limits: Limits) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def status_of(retries: "Retries | None", limits: Limits) -> dict[str, Any]:
 
 
 class Retries:
-    """The resting messages of a queue. Made when a message first rests.
+    """The resting messages of a queue. Created when a message first rests.
 
     Args:
-        queue: whose.
-        notes: where due times are recorded; None for a queue without a journal.
+        queue: the queue.
+        notes: records due times; None for a queue without a journal.
 
     Attributes:
         resting: the messages that rest, or wait behind a resting message. They count as unacknowledged.
@@ -66,7 +66,7 @@ class Retries:
     def __init__(self, queue: RestingQueue, notes: RecordJournal | None) -> None:
         self._queue = queue
         self._notes = notes
-        self._held_back = False  # whether all that was taken last rests, and more is ready
+        self._held_back = False  # True if all messages taken last rest, and more are ready
         self.resting = Resting(self._record)
 
     def _record(self, seq: int, value: Noted | None) -> None:
@@ -78,7 +78,7 @@ class Retries:
             self._notes.put_text(RETRY, f"{self._queue.id} {seq}", f"[{value[0]!r},{value[1]}]")
 
     def status(self) -> dict[str, Any]:
-        """Fields for the management API."""
+        """Return the fields for the management API."""
         due = self.resting.next_due
         return {
             "messages_resting": len(self.resting.held),
@@ -106,7 +106,7 @@ class Retries:
         for place, message in enumerate(messages):
             count = queue.returns_of(message)
             due = now + queue.limits.retry_delay(count)
-            if queue.moved:  # it rests where it goes
+            if queue.moved:  # it rests at the new home
                 resting.note(message.seq, (due, count), recorded=self._stays(message))
                 back.append(message)
                 continue
@@ -123,12 +123,12 @@ class Retries:
             noted: the note of the previous home.
         """
         due, tries = noted
-        latest = clock.now() + self._queue.limits.retry_delay(tries)  # the clock there may be ahead of the one here
+        latest = clock.now() + self._queue.limits.retry_delay(tries)  # the previous home's clock may be ahead
         self.resting.note(seq, (due if due < latest else latest, tries), recorded=self._stays(message))
         self.resting.rest_noted()
 
     def _stays(self, message: Message) -> bool:
-        """Return True if the message is there after a restart."""
+        """Return True if the message survives a restart."""
         return self._queue.always_durable or message.persistent
 
     def _keep(self, messages: list[Message]) -> None:
@@ -158,8 +158,8 @@ class Retries:
         """Take until a message can be delivered, past messages that rest or wait for a resting message.
 
         Args:
-            take: takes messages, by way of :meth:`divert`.
-            most: how many of these are looked at; what is behind them is taken soon.
+            take: takes messages, through :meth:`divert`.
+            most: maximum number of examined messages; later ones are examined soon.
         """
         before = len(self.resting.held)
         while True:
@@ -176,7 +176,7 @@ class Retries:
         """Remove and return one step of messages whose rest is over. They still count as unacknowledged."""
         messages = self.resting.due(now, RETRIED)
         if messages:
-            # Before their bodies are read back, which were not charged.
+            # Before bodies are read back, which are not charged.
             self._queue.taken.release(messages, Held.UNACKNOWLEDGED)
         return messages
 

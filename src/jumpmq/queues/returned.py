@@ -13,7 +13,7 @@ class ReturnedMessages:
     """Messages by number: adding one, and taking the first, are heap operations.
 
     Attributes:
-        seqs: their numbers, a heap; whether there are any is read directly, which costs no call.
+        seqs: the numbers, a heap; also read directly as a test for messages, which costs no call.
     """
 
     __slots__ = ("_looked_at", "_messages", "_sorted", "seqs")
@@ -28,7 +28,7 @@ class ReturnedMessages:
         return len(self.seqs)
 
     def __iter__(self) -> Iterator[Message]:
-        """In order."""
+        """Yield the messages in order."""
         return map(self._messages.__getitem__, sorted(self.seqs))
 
     def add(self, messages: Iterable[Message]) -> None:
@@ -48,14 +48,14 @@ class ReturnedMessages:
         return self._messages[self.seqs[0]]
 
     def pop(self) -> Message:
-        """Remove and return the first."""
+        """Remove and return the first message."""
         self._sorted = False
         return self._messages.take(heappop(self.seqs))
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
         if not self._sorted:
-            self.seqs.sort()  # what is sorted is a heap, too
+            self.seqs.sort()  # a sorted list is a heap, too
             self._sorted = True
         first, end = bisect_left(self.seqs, first_seq), bisect_right(self.seqs, last_seq)
         end = min(end, first + count)
@@ -71,7 +71,7 @@ class ReturnedMessages:
         return len(some)
 
     def take_any(self, count: int) -> list[Message]:
-        """Take up to ``count`` messages in any order: to be repeated until empty."""
+        """Take up to ``count`` messages in any order; to be repeated until there are none."""
         some = self.seqs[-count:]
         del self.seqs[-count:]
         return [*map(self._messages.take, some)]

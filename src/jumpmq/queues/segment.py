@@ -1,4 +1,4 @@
-"""Neighbouring ready messages that are, or are about to be, in the store alone."""
+"""Consecutive ready messages that are, or will soon be, in the store only."""
 
 from array import array
 
@@ -9,7 +9,7 @@ from jumpmq.queues.runs import body_octets, ends_of_runs, last_redelivered
 from jumpmq.store import Batch
 
 ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
-"""Octets of bodies, and on disk, that small segments are put together to, as a segment is read back whole."""
+"""Maximum octets of bodies, and on disk, up to which small segments are merged: a segment is read as a whole."""
 
 
 NEVER = 0.0
@@ -21,16 +21,16 @@ class BatchSegment(SegmentNumbers):
 
     Attributes:
         batch: position of the messages in the store; None for unstored messages.
-        messages: None once they are only in the store.
-        count: how many messages.
+        messages: the messages; None once they are in the store only.
+        count: number of messages.
         size: octets of their bodies.
-        held: octets of memory that they take, as the account counts; 0 once they are only in the store.
-        exact: whether ``size`` is right; that of a restored batch that is settled in part is a guess until it is read.
-        first_seq, last_seq: their range; other messages of the batch are not the segment's.
-        seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
-        delivered_seq: those up to this number count as redelivered when read back.
-        persistent: whether they are; others are stored for want of memory alone.
-        expires_at: when the first of them expires, 0 is never; None where it is not known yet.
+        held: memory of the messages in octets, by the memory account; 0 once they are in the store only.
+        exact: True if ``size`` is exact. The size of a partly settled, restored batch is an estimate until it is read.
+        first_seq, last_seq: range of numbers; the batch's other messages do not belong to the segment.
+        seqs: numbers of the messages, if the range includes other messages of the batch; otherwise None.
+        delivered_seq: messages up to this number count as redelivered when read.
+        persistent: True for persistent messages; False for messages stored for lack of memory.
+        expires_at: time of the first expiry; 0 for never, None if not known yet.
     """
 
     __slots__ = ("batch", "expires_at", "messages", "seqs")
@@ -85,7 +85,7 @@ class BatchSegment(SegmentNumbers):
     def absorb(self, following: "BatchSegment") -> bool:
         """Merge with the next segment, if both are only in the store and adjacent in one batch.
 
-        Were a queue's messages committed one by one, each would else keep a segment of its own.
+        Otherwise each message of a queue whose messages are committed one by one would keep a segment of its own.
         """
         if (
             self.messages is not None

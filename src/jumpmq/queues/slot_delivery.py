@@ -1,4 +1,4 @@
-"""Delivery from a queue with slots, where members of a consumer group have a share of the slots each."""
+"""Delivery from a queue with slots. Members of a consumer group each have a share of the slots."""
 
 from typing import Protocol
 
@@ -17,7 +17,7 @@ class SlotSource(DeliverySource, Protocol):
 
 
 class SlotDelivery(QueueDelivery):
-    """Consumers of a queue with slots: all fed from all slots, or by their shares."""
+    """Consumers of a queue with slots: served from all slots, or from their shares."""
 
     __slots__ = ("_shares", "_slots")
 
@@ -27,7 +27,7 @@ class SlotDelivery(QueueDelivery):
         self._shares: dict[Consumer, Share] = {}
 
     def add_to(self, consumer: Consumer, share: Share) -> None:
-        """Feed a consumer from a share of the slots from now on."""
+        """Serve a consumer from a share of the slots from now on."""
         self._shares[consumer] = share
         self.add(consumer)
 

@@ -1,19 +1,20 @@
 """Ready messages by slot (``x-slots``): order per key in one queue, without blocked keys delaying the rest.
 
-A message's key falls into one of the queue's slots by its hash. As long as a slot's messages are all in memory and in
-order, they are in its lane of the kernel (:mod:`jumpmq.queues._lanes`). Else the slot is *apart*: it has
-:class:`ReadyMessages`, whose head is that lane, and all is as in a queue without slots: paging, returning to a place,
-expiry at the front. Slots that have ready messages, and fewer unacknowledged ones than ``x-in-flight-per-slot``, wait
-for their turn in the ring of a :class:`Share`; what is taken goes round that ring. A slot that has nothing to give is
-in no ring, so that it is never looked at::
+The hash of a message's key selects one of the queue's slots. While all messages of a slot are in memory and in order,
+they are in a lane of the kernel (:mod:`jumpmq.queues._lanes`). Otherwise the slot is *apart*: it has
+:class:`ReadyMessages`, whose head is that lane, with the features of a queue without slots: paging, return to a
+position, expiry at the front.
 
-    idle       nothing ready                                     | in no ring
-    blocked    as many unacknowledged as may be                  | in no ring
-    withheld   it was given to none                              | in no ring
-    reading    what is next is being read back from the store    | in no ring
-    waiting    else                                              | in the ring of the share that it was given to
+Slots with ready messages, and with fewer unacknowledged ones than ``x-in-flight-per-slot``, wait for their turn in the
+ring of a :class:`Share`; messages are taken round that ring. Other slots are in no ring, and are never examined::
 
-All slots are in one share, unless some are given to others (:meth:`SlottedMessages.give`).
+    idle       no ready message                                  | in no ring
+        blocked    maximum number of unacknowledged messages         | in no ring
+        withheld   given to no share                                 | in no ring
+        reading    the next messages are being read from the store   | in no ring
+        waiting    otherwise                                         | in the ring of its share
+
+All slots are in one share, except slots given to other shares (:meth:`SlottedMessages.give`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -50,7 +51,9 @@ _seq = attrgetter("seq")
 
 
 def slot_of(key: bytes, slots: int) -> int:
-    """The slot of a key, 0 to ``slots`` - 1: XXH64 of its octets with :data:`SEED`, modulo the slots."""
+    """Return the slot of a key, 0 to ``slots`` - 1: XXH64 of its octets with :data:`SEED`, modulo the number of
+    slots.
+    """
     return xxh64(key, SEED) % slots
 
 
@@ -74,8 +77,8 @@ class SlotKey:
     def keys(self, messages: list[Message]) -> list[bytes] | None:
         """Return the slot keys of messages; None for routing keys.
 
-        A header's key is its octets where it is a string, its decimal digits where it is an integer, else as exchanges
-        with ``hash-header`` read it. A message without the header or property has the empty key.
+        The key of a header is its octets for a string, its decimal digits for an integer, and otherwise as for
+        exchanges with ``hash-header``. A message without the header or property has the empty key.
         """
         if self._place is None:
             return None
@@ -97,11 +100,11 @@ class SlotFigures(NamedTuple):
     """Statistics of a slot.
 
     Attributes:
-        slot: its number.
-        ready, unacknowledged: messages.
-        oldest: when the first ready message was published, in seconds since the epoch; None where that is not in
-            memory, or nothing is ready.
-        state: what it is doing, as at the head of this module.
+        slot: number of the slot.
+        ready, unacknowledged: number of messages.
+        oldest: publishing time of the first ready message, in seconds since the epoch; None if that is not in memory,
+            or without one.
+        state: state, as listed at the head of this module.
     """
 
     slot: int
@@ -152,7 +155,7 @@ class _Fronts:
         for slot in self.changed:
             ready = self._lists[slot]
             value = self._value(ready) if len(ready) else 0
-            if not value:  # nothing is ready, or what is never expires
+            if not value:  # nothing is ready, or nothing expires
                 by_slot.pop(slot, None)
             elif by_slot.get(slot) != value:
                 by_slot[slot] = value
@@ -169,16 +172,16 @@ class _Fronts:
 class SlottedMessages:
     """Ready messages in slots. Interface as :class:`ReadyMessages`.
 
-    Messages that are taken count as unacknowledged of their slot until :meth:`settled` is told of them; those that
-    leave undelivered (:meth:`take_expired`, :meth:`take_oldest`) do not.
+    Taken messages count as unacknowledged in their slot until :meth:`settled`; messages that leave undelivered
+    (:meth:`take_expired`, :meth:`take_oldest`) do not.
 
     Args:
-        slots: how many there are.
+        slots: number of slots.
         key: see :class:`SlotKey`.
-        limit: how many messages of a slot may be unacknowledged, 0 is any number.
+        limit: maximum number of unacknowledged messages per slot; 0 for no limit.
 
     Attributes:
-        share: the share of all slots that were given to no other.
+        share: the share of all slots that were not given to another share.
     """
 
     def __init__(
@@ -200,12 +203,12 @@ class SlottedMessages:
         self._prepare = prepare
         self._account = _Account(account)
         self._arrived = arrived
-        # Of the slots that are apart, or were, how many messages there are and octets of their bodies.
+        # Messages of slots that are apart, or were, with the totals of messages and octets of bodies.
         self._lists: dict[int, ReadyMessages] = {}
         self._count = self._size = 0
-        # Slots of which what is next is being read back.
+        # Slots whose next messages are being read.
         self._reading: set[int] = set()
-        # Kept from the first time that they are wanted until nothing is ready: all slots in use are apart then.
+        # Kept from the first use until no message is ready: all used slots are apart then.
         self._by_seq: _Fronts | None = None
         self._by_expiry: _Fronts | None = None
         self._paged_last = 0
@@ -256,7 +259,7 @@ class SlottedMessages:
     # --- slots that are apart ---
 
     def _apart(self, slot: int) -> ReadyMessages:
-        """The slot's messages, apart from now on; to be followed by :meth:`_note`."""
+        """Return the messages of a slot that is apart from now on; call :meth:`_note` afterwards."""
         ready = self._lists.get(slot)
         if ready is not None and self._lanes.is_apart(slot):
             return ready
@@ -308,7 +311,7 @@ class SlottedMessages:
     # --- coming ---
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch at the end. The batch is read, as keys are in messages."""
+        """Add a stored batch at the end. The batch is read, because keys are in the messages."""
         assert self._reader is not None
         messages = self._reader.read(batch)
         for message in messages:
@@ -352,13 +355,15 @@ class SlottedMessages:
 
     def take(self, count: int, share: Share | None = None) -> list[Message]:
         """Take up to ``count`` messages of a share's slots in turn; without share, of unassigned slots."""
-        for slot in list(self._reading):  # who asks so does not wait for what is being read
+        for slot in list(self._reading):  # the caller does not wait for messages being read
             self._reading.discard(slot)
             self._queue_up(slot)
         return self._take(count, 1 << 62, self.share if share is None else share, ReadyMessages.take)
 
     def take_octets(self, count: int, most: int, share: Share | None = None) -> list[Message]:
-        """As :meth:`take`, but as few as hold ``most`` octets, and what is in memory; see :class:`ReadyMessages`."""
+        """As :meth:`take`, but only as many messages as hold ``most`` octets, and only from memory; see
+        :class:`ReadyMessages`.
+        """
         return self._take(count, most, self.share if share is None else share, None)
 
     def _take(
@@ -380,8 +385,9 @@ class SlottedMessages:
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``, the lowest of all slots
-        first, whosever the slots are."""
+        """Remove and return up to ``count`` messages from ``first_seq`` to ``last_seq``, the lowest of all slots
+        first, whatever share the slots belong to.
+        """
         from_front = first_seq <= 1
         taken = self._take_oldest(last_seq, count) if from_front else self._take_between(first_seq, last_seq, count)
         self._lanes.hold(taken)
@@ -396,7 +402,7 @@ class SlottedMessages:
         fronts = self._fronts()
         taken: list[Message] = []
         while len(taken) < count and (first := fronts.first()) is not None and first[0] <= last_seq:
-            # So many numbers, so many messages at most: slots may give all that they have of these.
+            # At most one message per number: slots may return all their messages of this range.
             last = min(int(first[0]) + count - len(taken) - 1, last_seq)
             window: list[Message] = []
             while first is not None and first[0] <= last:
@@ -466,7 +472,7 @@ class SlottedMessages:
         return self._by_expiry.first()
 
     def first_expiry(self) -> float:
-        """When the first of the fronts of all slots expires, 0 is never."""
+        """Time of the first expiry among the fronts of all slots; 0 for never."""
         first = self._first_to_expire()
         return 0.0 if first is None else first[0]
 
@@ -511,7 +517,7 @@ class SlottedMessages:
         return SlotState.READING if slot in self._reading else SlotState.WAITING
 
     def before(self, slot: int) -> int:
-        """Number of slots ahead of ``slot`` in the consumer's queue."""
+        """Return the number of slots ahead of ``slot`` in its ring."""
         share = self._lanes.given_to(slot)
         return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, self._lanes.ring(share)))
 
@@ -566,6 +572,6 @@ def each(ready: "ReadyMessages | SlottedMessages", first_seq: int, last_seq: int
 
 
 def sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The sum of the first, and of the second numbers of pairs."""
+    """Return the sums of the first, and of the second numbers of pairs."""
     found = list(pairs)
     return sum(first for first, _ in found), sum(second for _, second in found)

@@ -1,9 +1,9 @@
 """Streams: append-only, read by any number of consumers from chosen offsets.
 
-Messages are numbered by their *offset*, from 0. They lie in segment files (:mod:`jumpmq.store.stream_log`), are seen
-once they are complete, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
-of a file as they lie there; acknowledging them only makes room for the next. Members of a consumer group are fed from
-where their group is (:mod:`jumpmq.queues.group_offsets`), and what they settle moves that on.
+Messages are numbered by their *offset*, from 0. They are in segment files (:mod:`jumpmq.store.stream_log`), become
+visible when complete, and leave when retention deletes whole segments. Deliveries are cut from the columns of a file as
+they are stored; an acknowledgement only makes room for the next delivery. Members of a consumer group consume from the
+group's position (:mod:`jumpmq.queues.group_offsets`), which their settlements advance.
 """
 
 import time
@@ -50,10 +50,10 @@ OFFSET = "x-stream-offset"
 _OFFSET = OFFSET.encode()
 
 ROWS_OCTETS = 1 << 20
-"""Most octets of bodies handed to a consumer at once, give or take one message."""
+"""Maximum octets of bodies handed to a consumer at once; the last message may exceed them."""
 
 SEARCHING = 0.002
-"""Seconds of filtered search per step, give or take a chunk."""
+"""Seconds of filtered search per step; the last chunk may exceed them."""
 
 READ_AGAIN = 1.0
 """Seconds before a failed read is repeated for a consumer; no message is skipped."""
@@ -62,7 +62,7 @@ _SENT = ("exchange", "routing_key", "properties", "body")
 
 
 MAX_SEGMENT = 3_000_000_000
-"""Octets of a segment at most."""
+"""Maximum octets of a segment."""
 
 
 class Stream(Queue):
@@ -91,22 +91,22 @@ class Stream(Queue):
     def __init__(self, vhost: str, name: str, *, context: QueueContext | None = None, **declared: Any) -> None:
         context = QueueContext() if context is None else context
         super().__init__(vhost, name, context=context, **declared)
-        self._files = StreamFiles(None) if context.streams is None else context.streams  # the files of all streams
-        self._log = self._files.open(self.id, named(name, vhost))  # its own
+        self._files = StreamFiles(None) if context.streams is None else context.streams  # files of all streams
+        self._log = self._files.open(self.id, named(name, vhost))  # files of this stream
         self._log.on_growth = self._on_growth
         self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
-        self._next = self._log.end  # the offset of the next message
-        self._staged: deque[tuple[int, int]] = deque()  # what is not on disk yet
-        self._memory = 0  # octets of that
-        self._readers: dict[Consumer, _Reader] = {}  # where each consumer is
-        self._next_search = 0  # the consumer that is searched for first, among those that wait for it
+        self._next = self._log.end  # offset of the next message
+        self._staged: deque[tuple[int, int]] = deque()  # messages not on disk yet
+        self._memory = 0  # octets of these messages
+        self._readers: dict[Consumer, _Reader] = {}  # read position of each consumer
+        self._next_search = 0  # position of the next waiting consumer to be searched for
         self.offsets: StreamOffsets = StreamOffsets(self, self._journal)
-        self._returning = 0  # how many have announced that they put messages back in steps
+        self._returning = 0  # number of unfinished returns in steps
 
-        self.shown: dict[str, str] = {}  # what its status says besides
-        self._awaits = False  # whether its files are to come from another home
-        self._entered = self._log.end  # up to where what is behind has entered, as the store knows
-        self._entering: list[Message] = []  # what is to be settled there once it is on disk here
+        self.shown: dict[str, str] = {}  # further fields of its status
+        self._awaits = False  # True while files are expected from another home
+        self._entered = self._log.end  # offset up to which buffered messages have entered, as stored
+        self._entering: list[Message] = []  # buffered messages to be settled once they are on disk here
 
     # --- moving from home to home ---
 
@@ -114,7 +114,7 @@ class Stream(Queue):
         super().put_behind(queue)
         self._awaits = self._log.handed is None
         if self._awaits and self._journal is not None:
-            self._journal.delete(STREAM, str(self.id))  # its files tell, once they are here
+            self._journal.delete(STREAM, str(self.id))  # the files tell, once they have arrived
         if self._log.handed is not None:
             self._entered = self._log.handed.bounds.end
 
@@ -136,13 +136,13 @@ class Stream(Queue):
         """Hand the files over to the new home: all messages are on disk, and publishing here has ended.
 
         Args:
-            leave: whether the new home takes the files themselves; they are copied otherwise.
+            leave: True if the new home takes the directory; False if it copies the files.
 
         Returns:
-            their directory; what the store is told here has to be on its disk before another home has it.
+            The directory. The changes of the store made here have to be on disk before another home uses the files.
 
         Raises:
-            OSError: the disk does not take what is to go along.
+            OSError: a file cannot be written.
         """
         return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets}, leave=leave)
 
@@ -169,14 +169,15 @@ class Stream(Queue):
         follow.
 
         Raises:
-            OSError, StoreError: they cannot be had.
+            OSError, StoreError: the files cannot be used.
         """
         self._log.on_growth = _nobody
         self._go_on_with(self._files.take_over(self.id, directory, named(self.name, self.vhost)))
 
     def adopt(self, imported: int, handed: HandedFiles) -> None:
-        """As :meth:`take_over`, with what came through the log; see
-        :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`."""
+        """As :meth:`take_over`, for messages that came through the log; see
+        :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`.
+        """
         self._log.on_growth = _nobody
         self._go_on_with(self._files.adopt(self.id, imported, handed))
 
@@ -195,7 +196,7 @@ class Stream(Queue):
     def follow_up(self, count: int) -> bool:
         behind = self.behind
         assert isinstance(behind, ClassicQueue)
-        if self._entering:  # that is on disk now
+        if self._entering:  # on disk now
             self._entered += len(self._entering)
             if self._journal is not None:
                 self._journal.put(ENTERED, str(self.id), self._entered)
@@ -203,7 +204,7 @@ class Stream(Queue):
             self._entering = []
         messages = behind.take_for_delivery(count)
         if messages:
-            had = self._next - self._entered  # before a crash, which the store did not learn
+            had = self._next - self._entered  # before a crash, and not known to the store
             self._append([message.copy() for message in messages[had:]])
             self._entering = messages
         elif not behind.message_count and not behind.purging:
@@ -212,8 +213,9 @@ class Stream(Queue):
         return bool(messages)
 
     def forget_move(self) -> None:
-        """Delete the data that came with the files. To be called once the end of :attr:`behind` is on disk: after an
-        earlier crash the data shows how much has entered."""
+        """Delete the data that came with the files. Call this once the end of :attr:`behind` is on disk: after an
+        earlier crash, the data shows how many messages have entered.
+        """
         if self._log.handed is not None:
             if self._journal is not None:
                 self._journal.delete(ENTERED, str(self.id))
@@ -278,7 +280,7 @@ class Stream(Queue):
         self._charge(octets)
 
     def _charge(self, octets: int) -> None:
-        """So much more waits for the disk, or less."""
+        """Add octets waiting for the disk; a negative number subtracts."""
         self._memory += octets
         self._account.charge("staged", octets)
 
@@ -326,7 +328,7 @@ class Stream(Queue):
             count += self.behind.delete()
             self.forget_move()
         self._charge(-self._memory)
-        self._log.on_growth = _nobody  # or the log and the queue would wait for a full collection of garbage
+        self._log.on_growth = _nobody  # otherwise log and queue would wait for a full garbage collection
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()
@@ -354,7 +356,7 @@ class Stream(Queue):
         self.touch()
 
     def subscribe_at(self, position: GroupOffset, consumer: Consumer) -> None:
-        """Feed a consumer from the offset of its group."""
+        """Serve a consumer from its group's offset."""
         self._require_credit(consumer)
         self._readers[consumer] = _Reader(consumer, 0, position)
         self.touch()
@@ -397,8 +399,8 @@ class Stream(Queue):
         """Deliver messages to a consumer within its capacity.
 
         Args:
-            until: when no more is searched with its filter, by the performance counter; that goes on later.
-            searches: whether a chunk is searched also where that has passed.
+            until: time by the performance counter at which a filtered search pauses.
+            searches: True to search one chunk even after that time.
         """
         reader.waits = False
         if reader.position is not None:
@@ -414,10 +416,10 @@ class Stream(Queue):
                     chunk = self._chunk_for(reader, reader.offset)
                 except Unreadable:
                     return
-                if chunk is None:  # all that is left is damaged
+                if chunk is None:  # everything left is damaged
                     reader.offset = self._log.end
                     return
-                reader.offset = max(reader.offset, chunk.first)  # retention was faster, or what was there is lost
+                reader.offset = max(reader.offset, chunk.first)  # deleted by retention, or lost
                 if reader.filter is not None:
                     reader.wanted, searches = reader.filter.rows(chunk.batch), False
                 reader.rows = StreamRows(chunk.first, chunk.rows, chunk.batch)
@@ -445,7 +447,7 @@ class Stream(Queue):
                     chunk = self._chunk_for(reader, offset)
                 except Unreadable:
                     return
-                if chunk is None or chunk.first > offset:  # retention was faster, or what was there is lost
+                if chunk is None or chunk.first > offset:  # deleted by retention, or lost
                     self.offsets.skip(position, self._log.end if chunk is None else chunk.first)
                     continue
                 reader.rows, reader.batch, reader.offset = StreamRows(*chunk), chunk.batch, chunk.first
@@ -461,7 +463,7 @@ class Stream(Queue):
             self.unacknowledged_count += count
             reader.consumer.deliver(messages)
             for message in messages:
-                message.body = message.properties = b""  # the stream has them
+                message.body = message.properties = b""  # the stream has the body
             if time.perf_counter() > until:
                 reader.waits = True
                 self.wake(clock.now())
@@ -473,7 +475,7 @@ class Stream(Queue):
         """Return the chunk with a message, or the next chunk if that is lost; None at the end.
 
         Raises:
-            Unreadable: the disk does not give it; the consumer waits until it is read again.
+            Unreadable: the disk does not return the chunk; the consumer waits for the next read.
         """
         try:
             return self._log.chunk_from(offset)
@@ -533,7 +535,7 @@ class Stream(Queue):
         waiting = [one for one in self._readers.values() if one.waits]
         start = self._next_search % len(waiting) if waiting else 0
         for number, reader in enumerate((*waiting[start:], *waiting[:start])):
-            if number and time.perf_counter() > until:  # the others begin next time
+            if number and time.perf_counter() > until:  # the other streams continue in the next step
                 self._next_search = start + number
                 self.wake(now)
                 return
@@ -548,7 +550,7 @@ class Stream(Queue):
         self.dispatch()
 
     def _retain(self) -> None:
-        if self.moved:  # the files may be another home's by now
+        if self.moved:  # the files may belong to another home by now
             return
         age = self.limits.max_age
         self._log.retain(self.limits.max_length_bytes, None if age is None else clock.stamps.oldest(age))
@@ -574,11 +576,11 @@ class StreamRows:
         return self._first + self._start <= offset < self._first + self._stop
 
     def run(self, wanted: list[int], offset: int, count: int) -> tuple[int, int]:
-        """The offset of the first wanted message from an offset on, and how many neighbours are wanted, ``count`` at
-        most; 0 with the offset behind the last row where none is.
+        """Return the offset of the first wanted message from an offset on, and the number of consecutive wanted
+        messages, at most ``count``. Return 0 with the offset after the last row if there are none.
 
         Args:
-            wanted: their rows, in order.
+            wanted: wanted rows, in order.
         """
         place = bisect_left(wanted, offset - self._first)
         if place == len(wanted):
@@ -588,7 +590,7 @@ class StreamRows:
         return self._first + row, length
 
     def cut(self, offset: int, count: int) -> "StreamRows":
-        """Up to ``count`` of them from an offset on, not too many octets."""
+        """Return up to ``count`` rows from an offset on, limited in octets."""
         start = offset - self._first
         stop = min(start + count, self._stop)
         stop = bisect_right(self._ends, self._ends[start] + ROWS_OCTETS, start + 1, stop)
@@ -634,13 +636,13 @@ class _Reader:
     """Read position of a consumer.
 
     Attributes:
-        offset: of the next message for it.
-        rows: chunk of the message.
-        filter: what it filters by; None if it takes everything.
-        wanted: the rows of the chunk that it takes, with a filter.
-        waits: whether the next chunk could not be read yet, or is to be searched later.
-        position: where its consumer group is, which says what is next; None where it is no member of one. Then
-            ``offset`` is that of the chunk, and ``batch`` what it holds.
+        offset: offset of the consumer's next message.
+        rows: chunk with that message.
+        filter: the consumer's filter; None without one.
+        wanted: rows of the chunk that match the filter.
+        waits: True if the next chunk could not be read yet, or will be searched later.
+        position: position of the consumer's group, which determines the next message; None outside a group. In a group,
+            ``offset`` is the offset of the chunk, and ``batch`` its content.
     """
 
     __slots__ = ("batch", "consumer", "filter", "offset", "position", "rows", "waits", "wanted")
@@ -668,4 +670,4 @@ def _without_offset(message: Message) -> Message:
 
 
 def _nobody(begun: bool) -> None:
-    """The queue is gone."""
+    """Do nothing: the queue is deleted."""

@@ -1,6 +1,6 @@
 """Filtering of stream messages by a publisher-defined value (RabbitMQ, "Stream Filtering").
 
-RabbitMQ keeps a Bloom filter for each chunk, and a consumer has to filter again. Here the filter is exact.
+RabbitMQ has a Bloom filter per chunk, so that consumers have to filter again. Here the filter is exact.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class StreamFilter:
     """A consumer's filter.
 
     Args:
-        values: the values of the header ``x-stream-filter-value`` to be delivered; the empty one stands for none. Those
-            that are not UTF-8 are octets, as in :class:`~jumpmq.amqp.fields.Field`.
+        values: accepted values of the header ``x-stream-filter-value``; the empty value accepts messages without the
+            header. Values that are not UTF-8 are octets, as in :class:`~jumpmq.amqp.fields.Field`.
     """
 
     def __init__(self, values: Iterable[str | bytes]) -> None:
@@ -46,7 +46,8 @@ class StreamFilter:
     def of(cls, arguments: Iterable[Field]) -> StreamFilter | None:
         """Return the filter in a consumer's arguments; None without one.
 
-        As in RabbitMQ 4.0, a filter that is neither a text nor a list is ignored, and so is what is no text in a list.
+        As in RabbitMQ 4.0, a filter that is neither a text nor a list is ignored, and so are list items that are not
+        texts.
         """
         given = {field.name: field for field in reversed(list(arguments))}
         wanted = given.get(FILTER)

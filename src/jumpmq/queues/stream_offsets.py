@@ -1,4 +1,4 @@
-"""Consumer groups of a stream: their begin, and their offsets in the store."""
+"""Consumer groups of a stream: their start, and their offsets in the store."""
 
 import weakref
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,8 @@ class StreamOffsets(GroupOffsets):
 
     def __init__(self, stream: GroupedStream, journal: RecordJournal | None) -> None:
         super().__init__()
-        self._stream: GroupedStream = weakref.proxy(stream)  # or both would wait for a full collection of garbage
+        # weak: otherwise both would wait for a full garbage collection
+        self._stream: GroupedStream = weakref.proxy(stream)
         self._journal = journal
         self.write_at = NEVER
 
@@ -63,8 +64,8 @@ class StreamOffsets(GroupOffsets):
         """Restore the offsets from the store.
 
         Args:
-            records: by the group's name.
-            clean: whether the broker stopped cleanly; else any message may have been delivered before.
+            records: records by group name.
+            clean: True after a clean stop; otherwise every message may have been delivered before.
         """
         stream = self._stream
         handed = {} if stream.handed is None else stream.handed.offsets
@@ -74,7 +75,7 @@ class StreamOffsets(GroupOffsets):
         self.changed.clear()
 
     def take_over(self) -> None:
-        """Restore the offsets from the previous home, which came with the files."""
+        """Restore the offsets of the previous home, which came with the files."""
         stream = self._stream
         if stream.handed is None:
             return
@@ -88,7 +89,7 @@ class StreamOffsets(GroupOffsets):
         """Store a group's offset soon, with all changes until then."""
         self.changed.add(position)
         if self.write_at == NEVER:
-            self.write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # with those of other streams
+            self.write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # together with other streams
             self._stream.wake(self.write_at)
 
     def write_if_due(self, now: float) -> None:
@@ -101,7 +102,7 @@ class StreamOffsets(GroupOffsets):
     def write(self, changed: Iterable[GroupOffset]) -> None:
         """Store offsets now."""
         self.write_at = NEVER
-        if self._stream.awaits:  # where its groups are comes with its files
+        if self._stream.awaits:  # the groups' offsets come with the files
             return
         if self._journal is not None and not self._stream.deleted:
             for position in changed:
@@ -120,18 +121,18 @@ class StreamOffsets(GroupOffsets):
         """Return the first offset for a new consumer.
 
         Args:
-            arguments: of ``basic.consume``.
+            arguments: arguments of ``basic.consume``.
 
         Raises:
-            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
+            PreconditionFailed: ``x-stream-offset`` is invalid, or the disk cannot be read.
         """
         return self._stream.start_of(arguments)
 
     def require_place(self, group: str) -> None:
-        """Refuse a consumer group without offset if the maximum number of groups is reached.
+        """Refuse a consumer group without an offset if the maximum number of groups is reached.
 
         Raises:
-            PreconditionFailed: that is so.
+            PreconditionFailed: the maximum is reached.
         """
         if self.get(group) is None and len(self) >= MAX_GROUPS:
             stream = self._stream
@@ -145,10 +146,10 @@ class StreamOffsets(GroupOffsets):
 
         Args:
             arguments: arguments of ``basic.consume``, with the start.
-            known: whether it begins with the first message instead, as it has begun with other queues.
+            known: True to begin with the first message, because the group has already consumed other queues.
 
         Raises:
-            PreconditionFailed: it cannot.
+            PreconditionFailed: the group cannot consume the stream.
         """
         if self.get(group.name) is None:
             self._begin(group.name, self._stream.first if known else self.start_of(arguments))
@@ -160,7 +161,7 @@ class StreamOffsets(GroupOffsets):
             del self.members[group.name]
 
     def subscribe(self, group: SubscribedGroup, consumer: Consumer) -> None:
-        """Feed a consumer from where its group is."""
+        """Serve a consumer from its group's offset."""
         position = self.get(group.name)
         assert position is not None
         self._stream.subscribe_at(position, consumer)
@@ -169,10 +170,10 @@ class StreamOffsets(GroupOffsets):
         """Move a consumer group to a new offset; its members' deliveries no longer count.
 
         Args:
-            start: as ``x-stream-offset`` says it.
+            start: the new offset, in the form of ``x-stream-offset``.
 
         Raises:
-            PreconditionFailed: it is none, or too many groups have an offset.
+            PreconditionFailed: the offset is invalid, or too many groups have an offset.
         """
         self._stream.require_files()
         before = self.get(group)
@@ -183,7 +184,7 @@ class StreamOffsets(GroupOffsets):
         """Delete the offset of a consumer group; return False if there was none.
 
         Raises:
-            PreconditionFailed: it has members.
+            PreconditionFailed: the group has members.
         """
         stream = self._stream
         stream.require_files()

@@ -22,7 +22,7 @@ class StreamView(View):
         subject: the stream in texts of errors.
 
     Raises:
-        ResourceError: from methods that read files, where the disk does not give what it had.
+        ResourceError: raised by methods that read files, if the disk does not return stored data.
     """
 
     __slots__ = ("_log", "_subject")

@@ -1,7 +1,7 @@
-"""Messages that were taken from a queue and are not settled: their memory, and bodies that are on disk only.
+"""Taken, unsettled messages of a queue: their memory, and bodies that are on disk only.
 
-A body leaves memory in two stages. :meth:`TakenMessages.page` drops bodies that are on disk; the message objects stay
-with their holder. Where the holder parks them (:mod:`jumpmq.queues.parked`), the objects go as well.
+A body leaves memory in two stages. :meth:`TakenMessages.page` drops bodies that are on disk; the holder keeps the
+message objects. If the holder parks the messages (:mod:`jumpmq.queues.parked`), the objects are freed, too.
 """
 
 from jumpmq.amqp.messages import Message
@@ -13,15 +13,15 @@ from jumpmq.store.layout import octets
 
 
 class TakenMessages:
-    """Memory of one queue's messages that were taken and not settled.
+    """Memory of one queue's taken, unsettled messages.
 
     Args:
-        store: where bodies are paged to; None pages nothing.
-        account: what the messages are charged to.
+        store: stores paged bodies; None pages nothing.
+        account: the memory account.
 
     Attributes:
         memory: octets of memory.
-        paged: messages with a body on disk only.
+        paged: number of messages with a body on disk only.
         paged_octets: octets of these bodies.
     """
 
@@ -31,9 +31,9 @@ class TakenMessages:
         self._store = store
         self._account = account
         self.memory = self.paged = self.paged_octets = 0
-        self._bodies = 0  # octets of bodies, with the placeholder of those that are paged and not parked
-        self._parked = 0  # of the paged, those without an object
-        self._closed = False  # whether the queue is deleted
+        self._bodies = 0  # octets of bodies; a paged, unparked body counts as the placeholder
+        self._parked = 0  # paged messages without an object
+        self._closed = False  # True after the deletion of the queue
 
     @property
     def octets_in_memory(self) -> int:
@@ -57,7 +57,7 @@ class TakenMessages:
         self._account.charge(held, -memory)
 
     def lay_out(self, messages: list[Message]) -> Columns | None:
-        """Take from the front of a list of reserved messages what can be columns; None where that is little, or memory
+        """Take messages from the front of a list of reserved messages as columns; None if there are few, or memory
         is tight.
         """
         columns = None if self._account.tight else Columns.of(messages)
@@ -66,7 +66,7 @@ class TakenMessages:
         return columns
 
     def as_messages(self, columns: Columns) -> list[Message]:
-        """Return reserved messages as objects; their columns must not be used any more."""
+        """Return reserved messages as objects; their columns must not be used afterwards."""
         self._charge(len(columns) * (OVERHEAD - IN_COLUMNS), Held.RESERVED)
         return columns.messages()
 
@@ -81,9 +81,9 @@ class TakenMessages:
         self._charge(-columns.octets - IN_COLUMNS * len(columns), Held.RESERVED)
 
     def page(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Drop bodies that are on disk from memory until needed; return the freed octets.
+        """Drop stored bodies from memory until needed; return the freed octets.
 
-        What is not persistent is stored first, and dropped when this is called again.
+        Transient messages are stored first; the next call drops their bodies.
         """
         if self._store is None or self._closed:
             return 0
@@ -97,7 +97,7 @@ class TakenMessages:
         return freed
 
     def count_parked(self, count: int, held: Held) -> None:
-        """Count paged messages whose objects are gone; a negative number counts objects made again."""
+        """Count paged messages whose objects were freed; a negative number counts objects made again."""
         self._parked += count
         self._bodies -= count * len(PAGED)
         self._charge(count * (PARKED - OVERHEAD - len(PAGED)), held)
@@ -130,7 +130,7 @@ class TakenMessages:
         self.paged_octets -= sum([message.paged for message in messages])
 
     def close(self) -> None:
-        """Page nothing from now on: the queue is deleted, and the store drops what it has of it."""
+        """Page nothing from now on: the queue is deleted, and the store drops its messages."""
         self._closed = True
 
 

@@ -1,4 +1,4 @@
-"""Messages of a queue that the store does not keep: their number and octets, for figures."""
+"""Messages of a queue that are not in the store: their number and octets, for statistics."""
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
@@ -9,8 +9,8 @@ class Unstored:
     """Transient messages of a durable queue, ready or taken.
 
     Attributes:
-        count: messages. Tested before :meth:`forget`: most queues have none.
-        octets: of their bodies.
+        count: number of messages. Test this before :meth:`forget`: most queues have none.
+        octets: octets of their bodies.
     """
 
     __slots__ = ("count", "octets")
@@ -27,7 +27,7 @@ class Unstored:
         """Count the departure of messages.
 
         Args:
-            paged: whether bodies may be on disk only.
+            paged: True if bodies may be on disk only.
         """
         kept = persistent(messages)
         self.leave(len(messages) - len(kept), body_octets(messages) - body_octets(kept))
@@ -36,7 +36,7 @@ class Unstored:
             self.octets -= sum([message.paged - len(PAGED) for message in on_disk])
 
     def leave(self, count: int, octets: int) -> None:
-        """Count the departure of so many messages; none if none is here."""
+        """Count the departure of messages; none if none is here."""
         if self.count:
             self.count -= count
             self.octets -= octets

@@ -1,4 +1,4 @@
-"""Reading of ready messages in place: nothing is taken, and the queue goes on."""
+"""Reading of ready messages in place: nothing is taken, and deliveries continue."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ class View(ABC):
         return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch] | None":
-        """As :meth:`browse`, in record batches with the columns of :func:`jumpmq.store.columns.schema`, cut from files
-        without looking at each message; None where the kind does not keep its messages so.
+        """As :meth:`browse`, in record batches with the columns of :func:`jumpmq.store.columns.schema`, cut from
+        files without examining each message; None for a kind that stores messages differently.
         """
         return None
 
@@ -67,8 +67,8 @@ class View(ABC):
         return None if first is None else first.seq
 
     def seq_at(self, timestamp: float) -> int | None:
-        """Return the number of the first message published at ``timestamp`` (seconds since the epoch) or later, else
-        of the next message; None where the kind cannot tell.
+        """Return the number of the first message published at ``timestamp`` (seconds since the epoch) or later, or
+        else the next number; None for a kind without times.
         """
         return None
 
@@ -83,7 +83,7 @@ class ReadyView(View):
     """Ready messages of a queue that is not a stream.
 
     Args:
-        ready: all of them.
+        ready: all ready messages.
         fences: messages possibly behind ordering barriers; None without any.
     """
 
