@@ -9,10 +9,10 @@ Slots with ready messages, and with fewer unacknowledged ones than ``x-in-flight
 ring of a :class:`Share`; messages are taken round that ring. Other slots are in no ring, and are never examined::
 
     idle       no ready message                                  | in no ring
-        blocked    maximum number of unacknowledged messages         | in no ring
-        withheld   given to no share                                 | in no ring
-        reading    the next messages are being read from the store   | in no ring
-        waiting    otherwise                                         | in the ring of its share
+    blocked    maximum number of unacknowledged messages         | in no ring
+    withheld   given to no share                                 | in no ring
+    reading    the next messages are being read from the store   | in no ring
+    waiting    otherwise                                         | in the ring of its share
 
 All slots are in one share, except slots given to other shares (:meth:`SlottedMessages.give`).
 """

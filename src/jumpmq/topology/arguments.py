@@ -6,18 +6,18 @@ from typing import Any
 
 from jumpmq.amqp.fields import INTEGER_TYPES, Field, to_python, typed, write_fields
 
-_INTEGER_TYPES = frozenset((*INTEGER_TYPES, "D"))  # RabbitMQ counts decimals among them
+_INTEGER_TYPES = frozenset((*INTEGER_TYPES, "D"))  # decimals included, as in RabbitMQ
 _FLOAT_TYPES = frozenset("fd")
 
 SHARED = 200
-"""Maximum size of shared arguments, in octets; they stay in memory for a while after their last use."""
+"""Maximum size of shared arguments, in octets. They stay in memory for a while after their last use."""
 
 
 class Arguments:
     """An immutable field table; tables with equal octets on the wire are equal.
 
     Attributes:
-        fields: in the order given.
+        fields: the fields, in the given order.
     """
 
     __slots__ = ("_octets", "fields")
@@ -28,7 +28,7 @@ class Arguments:
 
     @classmethod
     def of(cls, mapping: "Mapping[str, Any] | Arguments") -> "Arguments":
-        """From plain Python values.
+        """Return a table of plain Python values.
 
         Raises:
             TypeError: a value has no field type.
@@ -53,7 +53,7 @@ class Arguments:
         return None
 
     def text(self, name: str) -> str | None:
-        """The value of a string field; None where it is absent or no string."""
+        """Return the value of a string field; None if missing or not a string."""
         field = self.get(name)
         return field.value if field is not None and isinstance(field.value, str) else None
 
@@ -62,16 +62,18 @@ class Arguments:
         return Arguments(sorted(self.fields, key=lambda field: field.name.encode()))
 
     def plain(self) -> dict[str, Any]:
-        """The table as a dict of plain Python values."""
+        """Return the table as a dict of plain Python values."""
         return to_python(self.fields)
 
     def to_json(self) -> list[Any]:
-        """The fields as JSON: ``[[name, type, value], ...]``; octets that are no text as hexadecimal strings."""
+        """Return the fields as JSON: ``[[name, type, value], ...]``; octets that are not text as hexadecimal
+        strings.
+        """
         return [[field.name, *_value_to_json(field.type, field.value)] for field in self.fields]
 
     @classmethod
     def from_json(cls, value: list[Any]) -> "Arguments":
-        """The inverse of :meth:`to_json`."""
+        """Return the table of a JSON value of :meth:`to_json`."""
         return cls.shared(Field(name, *_value_from_json(kind, inner)) for name, kind, inner in value)
 
     def __iter__(self) -> Iterator[Field]:

@@ -14,10 +14,10 @@ class Binding:
     """A binding. Bindings with equal parts are equal.
 
     Attributes:
-        source: name of the exchange that routes.
-        kind, destination: what it routes to.
+        source: name of the source exchange.
+        kind, destination: kind and name of the destination.
         key: the binding key, 0 to 255 octets.
-        arguments: sorted by name, so that their order does not make another binding.
+        arguments: sorted by name, so that bindings with another order are equal.
     """
 
     source: str
@@ -27,7 +27,7 @@ class Binding:
     arguments: Arguments = NO_ARGUMENTS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", sys.intern(self.source))  # one string for all bindings
+        object.__setattr__(self, "source", sys.intern(self.source))  # shared by all bindings
         object.__setattr__(self, "destination", sys.intern(self.destination))
         if len(self.arguments) > 1:
             object.__setattr__(self, "arguments", self.arguments.sorted())

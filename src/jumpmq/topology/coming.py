@@ -1,4 +1,4 @@
-"""Additions to a virtual host, prepared in the host's layout: adding them merges tables."""
+"""Additions to a virtual host, prepared in the layout of its tables: adding them merges tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReceivingHost(Protocol):
-    """The virtual host that additions come to; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
+    """The virtual host that gets the additions; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
 
     exchanges: dict[str, Exchange]
     declared: dict[str, DeclaredQueue]
@@ -24,17 +24,17 @@ class ReceivingHost(Protocol):
 
 
 class Coming:
-    """Prepared queues, without owner and user, such as shards; and prepared changes of bindings.
+    """Prepared queues, such as shards, without owner and user; and prepared changes of bindings.
 
     Attributes:
-        declared, contents: the queues by name, and those of them whose contents are here.
+        declared, contents: the queues by name, and the contents of local ones.
         in_force: policies in force, by object.
-        shards: the queues by exchange, and by node and number.
-        default: their bindings to the default exchange.
-        bound_to: all bindings of named exchanges, and who made them, of each destination that is bound or unbound.
-        balance: how many bindings more there will be, without those of the default exchange.
-        by_home: how many queues come to each home.
-        taken: by user, how many of the bindings that go the user made.
+        shards: the shards by exchange, and by node and number.
+        default: bindings of the queues to the default exchange.
+        bound_to: for each destination with a changed binding, all its bindings to named exchanges, with their creators.
+        balance: change of the number of bindings, without those of the default exchange.
+        by_home: number of new queues per home.
+        taken: number of removed bindings, by creator.
     """
 
     def __init__(self, vhost: ReceivingHost) -> None:
@@ -47,10 +47,10 @@ class Coming:
         self.balance = 0
         self.by_home: Counter[int] = Counter()
         self.taken: Counter[str] = Counter()
-        self._vhost = vhost  # their virtual host
+        self._vhost = vhost  # the virtual host
 
     def add_queue(self, declared: DeclaredQueue, in_force: InForce) -> None:
-        """A queue comes."""
+        """Add a new queue."""
         destination = declared.destination
         self.declared[declared.name] = declared
         self.by_home[declared.definition.home] += 1
@@ -64,14 +64,14 @@ class Coming:
             self.default.bind(default_binding(declared.name), destination)
 
     def bind(self, binding: Binding) -> Destination:
-        """A binding to a queue comes; returns the destination."""
+        """Add a new binding to a queue; return the destination."""
         declared = self.declared.get(binding.destination) or self._vhost.declared[binding.destination]
         self._bound_to(declared.destination)[binding] = ""
         self.balance += 1
         return declared.destination
 
     def unbind(self, source: Exchange, binding: Binding) -> Destination:
-        """A binding of another than the default exchange goes; returns the destination."""
+        """Remove a binding of a named exchange; return the destination."""
         destination = source.bindings[binding]
         self.taken[self._bound_to(destination).pop(binding)] += 1
         self.balance -= 1
@@ -84,5 +84,5 @@ class Coming:
 
 
 def default_binding(queue: str) -> Binding:
-    """Return the default exchange's binding of a queue: with the queue's name."""
+    """Return the default exchange's binding of a queue: the binding key is the queue's name."""
     return Binding("", "queue", queue, queue.encode(errors="surrogateescape"))

@@ -10,10 +10,10 @@ class DeclaredQueue:
     """A queue in the definitions.
 
     Attributes:
-        definition: how it was declared.
-        contents: messages and consumers of the queue; None at other homes.
-        shard: the exchange and number that its name says; None where it is not called as a shard.
-        vhost, name, id, durable, exclusive, owner: of the definition.
+        definition: definition of the queue.
+        contents: messages and consumers; None at other homes.
+        shard: exchange and number in the name of a shard; None for other names.
+        vhost, name, id, durable, exclusive, owner: as in the definition.
     """
 
     __slots__ = ("contents", "definition", "durable", "exclusive", "id", "name", "owner", "shard", "vhost")
@@ -34,17 +34,17 @@ class DeclaredQueue:
 
     @property
     def type(self) -> str:
-        """The kind of queue, a key of ``QUEUE_TYPES``."""
+        """Kind of queue, a key of ``QUEUE_TYPES``."""
         return queue_type_of(self.definition.arguments)
 
     @property
     def is_internal(self) -> bool:
-        """True if the broker alone writes and reads the queue, for an exchange."""
+        """True if only the broker itself writes and reads the queue, for an exchange."""
         return QUEUE_TYPES[self.type].is_internal
 
     @property
     def append_only(self) -> bool:
-        """True if reading takes nothing from the queue, as from a stream."""
+        """True if reading removes nothing, as in a stream."""
         return QUEUE_TYPES[self.type].append_only
 
     @property

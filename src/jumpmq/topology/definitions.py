@@ -12,7 +12,7 @@ HOME_BITS = 40
 
 
 def home_of(id: int) -> int:
-    """Return the home in a queue's id; ids older than homes belong to the first one."""
+    """Return the home in a queue's id; ids from before the introduction of homes belong to the first home."""
     return id >> HOME_BITS or 1
 
 
@@ -29,7 +29,7 @@ class ExchangeDefinition:
     arguments: Arguments = NO_ARGUMENTS
 
     def shown(self) -> dict[str, Any]:
-        """The keys of the management API and of definitions files, with arguments as plain values."""
+        """Return the keys of the management API and of definitions files, with arguments as plain values."""
         return {
             "name": self.name,
             "vhost": self.vhost,
@@ -46,13 +46,13 @@ class QueueDefinition:
     """Definition of a queue.
 
     Attributes:
-        owner: identity of the connection that an exclusive queue belongs to.
-        node: the node that its home was on when it was declared, "" until then; a shard's name says it too.
-        id: ``home << 40 | counter``, never given again; 0 until it is declared.
-        home: number of the home where its messages are.
+        owner: identity of the connection that owns an exclusive queue.
+        node: node of its home at the declaration, "" before; a shard's name also has the node.
+        id: ``home << 40 | counter``, never reused; 0 before the declaration.
+        home: number of the home with its messages.
         user: user of the first declaration; "" without one, for example for shards.
-        before: during a move from another home, the id there; otherwise 0.
-        original: of a stream that has moved, the id that it was declared with; else 0.
+        before: during a move, the id at the previous home; otherwise 0.
+        original: for a moved stream, the id of its declaration; otherwise 0.
     """
 
     vhost: str
@@ -104,7 +104,7 @@ class QueueDefinition:
         return QueueDefinition(*declared, node, id, self.user, self.home)
 
     def shown(self) -> dict[str, Any]:
-        """The keys of definitions files, which the management API shows too, with arguments as plain values."""
+        """Return the keys of definitions files and of the management API, with arguments as plain values."""
         return {
             "name": self.name,
             "vhost": self.vhost,

@@ -1,33 +1,33 @@
-"""Digest of all definitions, compared by processes to verify equal definitions."""
+"""Digest of all definitions; processes compare digests to verify that their definitions are equal."""
 
 import xxhash
 
 from jumpmq.store.changes import Definitions
 
 NOT_DIGESTED = "applied"
-"""The kind of the record that says how far a process is."""
+"""Kind of the record with a process's position in the log."""
 
 
 class Digest:
     """Exclusive or of the hashes of all records: follows every change, independent of the order of records.
 
     Args:
-        leaves_out: kinds of records that are not looked at.
+        leaves_out: kinds of records not included.
 
     Attributes:
-        value: 64 bits; 0 where there are no records.
+        value: 64 bits; 0 without records.
     """
 
     def __init__(self, *leaves_out: str) -> None:
         self.value = 0
         self._leaves_out = {NOT_DIGESTED, *leaves_out}
-        self._hashes: dict[int, int] = {}  # of records, by those of their kinds and keys
+        self._hashes: dict[int, int] = {}  # hashes of records, by hashes of kind and key
 
     def put(self, kind: str, key: str, text: str) -> None:
         """Add or replace a record.
 
         Args:
-            text: its value in JSON.
+            text: JSON text of its value.
         """
         if kind not in self._leaves_out:
             name = _hash(kind, key)
@@ -36,7 +36,7 @@ class Digest:
             self._hashes[name] = found
 
     def delete(self, kind: str, key: str) -> None:
-        """A record is gone."""
+        """Remove a record."""
         self.value ^= self._hashes.pop(_hash(kind, key), 0)
 
     def change(self, definitions: Definitions) -> None:

@@ -7,7 +7,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 
 _CC, _BCC = b"\x02CC", b"\x03BCC"
-"""First octets of the headers CC and BCC. Most messages have neither, and need no parsing to find out."""
+"""First octets of the headers CC and BCC. Most messages have neither, and need no parsing."""
 
 MAX_KEYS, MAX_OCTETS = 1000, 32 << 10
 """Maximum number and octets of routing keys in CC and BCC: a message is routed by all of them at once, at 4 µs and more
@@ -20,7 +20,7 @@ class Envelope:
     Attributes:
         message: the message itself.
         keys: the routing key, then the keys of the headers CC and BCC.
-        stripped: the message's properties without the BCC header; None where it has none.
+        stripped: properties without the BCC header; None for a message without it.
     """
 
     __slots__ = ("_properties", "keys", "message", "stripped")
@@ -33,10 +33,10 @@ class Envelope:
 
     @classmethod
     def opened(cls, message: Message) -> "Envelope":
-        """Read the CC and BCC headers; the message stays as it is.
+        """Read the CC and BCC headers; the message is not changed.
 
         Raises:
-            PreconditionFailed: one of them is not an array, or they hold too many keys.
+            PreconditionFailed: a header is not an array, or has too many keys.
         """
         envelope = cls(message)
         octets = message.properties
@@ -67,12 +67,12 @@ class Envelope:
 
     @property
     def headers(self) -> list[Field]:
-        """The message's headers, possibly empty."""
+        """Return the message's headers, possibly none."""
         return self.properties.headers or []
 
 
 def _keys(field: Field) -> list[bytes]:
-    """The strings of a CC or BCC header; RabbitMQ ignores what else the array holds."""
+    """Return the strings of a CC or BCC header; other values are ignored, as by RabbitMQ."""
     if field.type != "A":
         text = f'{{unacceptable_type_in_header,"{field.name}",{erlang.TYPE_NAMES[field.type]}}}'
         raise PreconditionFailed(f"invalid message: {text}")

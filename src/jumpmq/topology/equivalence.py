@@ -1,4 +1,4 @@
-"""Declaring what exists: as RabbitMQ does, the second declaration must be equivalent to the first."""
+"""Repeated declarations: as in RabbitMQ, a second declaration has to be equivalent to the first."""
 
 from collections.abc import Iterable
 

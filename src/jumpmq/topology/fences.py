@@ -1,14 +1,14 @@
-"""Ring changes awaited by queues (:mod:`jumpmq.queues.fences`), and their records.
+"""Ring changes that queues wait for (:mod:`jumpmq.queues.fences`), and their records.
 
-A change of an exchange whose keys are to stay in order is noted with the placement of keys as it was, a mark at each
-queue that may have lost keys and is not empty, and the queues that may have got some, each with its number at which
-that begins. As a queue that gets keys may get them by way of a third, it also waits for the changes before that are
-still open. All of that is recorded with the change, in one commit; a mark's record goes when nothing is left at it,
-the others with the last mark.
+For an exchange whose keys stay in order, a change of the ring records: the previous placement of keys; a marker at each
+non-empty queue that may have lost keys; and the queues that may have got keys, each with the first number that may
+wait. A queue may get keys that earlier came from a third queue, and therefore also waits for earlier open changes. All
+records are in the commit of the change. A marker's record is deleted when no message is left before it, the other
+records with the last marker.
 
-Where there are other homes (:class:`Others`), each notes the change for the queues that it has. It does so when all
-homes route by the new ring, and what they had sent by the old one has come; until then nothing is published by the new
-one. A mark at a queue of another home counts as that home says.
+If there are other homes (:class:`Others`), each home notes the change for its own queues. It does so once all homes
+route by the new ring, and all messages routed by the old ring have arrived; until then nothing is published by the new
+ring. The home of a marker's queue reports the number of messages before the marker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ held back.
 """
 
 LOOK_INTERVAL = 1.0
-"""Seconds between checks for markers that were passed unnoticed: damaged messages are in no queue any more."""
+"""Seconds between checks for markers that were passed unnoticed, because damaged messages have left their queue."""
 
 
 @dataclass(eq=False)
@@ -52,14 +52,14 @@ class RingChange:
     """A change of an exchange's ring; see :class:`jumpmq.queues.fences.FencingChange`.
 
     Attributes:
-        vhost: where the exchange is.
-        number, exchange, since, marks: as there.
-        placement: where keys went before.
-        is_fed: whether messages come to the exchange from other exchanges.
-        lost: the queues that may have lost keys, by the names that the placement has for them: their numbers and names.
-        got: the names of what may have got some, as the placement after the change has them.
-        sources: the queues of the marks that are here, by the names that the placement has for them.
-        gainers: the queues that wait, and as what the placement would know them.
+        vhost: virtual host of the exchange.
+        number, exchange, since, marks: as in ``FencingChange``.
+        placement: previous placement of keys.
+        is_fed: tells whether the exchange gets messages from other exchanges.
+        lost: ids and names of the queues that may have lost keys, by their names in the placement.
+        got: names, in the new placement, of destinations that may have got keys.
+        sources: queues of local markers, by their names in the placement.
+        gainers: waiting queues, with their names in the previous placement.
     """
 
     vhost: str
@@ -106,13 +106,13 @@ class Others(Protocol):
     """Remote homes, routing by rings of their own."""
 
     def changed(self, number: int) -> None:
-        """The bindings of a hash exchange have changed here, by this change of definitions."""
+        """Report that this change of definitions has changed the bindings of a hash exchange here."""
 
     def wait(self, number: int) -> None:
         """Hold back publishing until all homes have applied this change; then call :meth:`Fences.note`."""
 
     def ask(self, home: int, marks: list[MarkName]) -> None:
-        """Ask how much is left at marks of another home, to be told by :meth:`Fences.tell`."""
+        """Request the number of messages before markers of another home; the answer comes by :meth:`Fences.tell`."""
 
     def ended(self, mark: MarkName) -> None:
         """Notify remote homes that no message is left before a marker here."""
@@ -135,11 +135,11 @@ class Fences:
     """Ring changes awaited by queues.
 
     Args:
-        topology: whose exchanges change.
-        journal: keeps the records; None keeps nothing.
+        topology: the definitions.
+        journal: keeps the records; None for no records.
 
     Attributes:
-        others: the other homes; None where there are none, or none is served yet.
+        others: the remote homes; None without any, and before they are served.
         is_restoring: True while bindings are restored: no key moves.
     """
 
@@ -148,16 +148,19 @@ class Fences:
         self.is_restoring = False
         self._topology = topology
         self._journal = journal
-        self._coming: list[RingChange] = []  # changes pending at peers
+        self._coming: list[RingChange] = []  # changes not applied by all homes yet
         self._open: dict[tuple[str, str], list[RingChange]] = {}  # by virtual host and exchange
-        self._last: dict[tuple[str, str], int] = {}  # the number of the last change of each exchange
-        self._fed: dict[tuple[str, str], tuple[int, bool]] = {}  # whether others feed an exchange, as of a revision
+        self._last: dict[tuple[str, str], int] = {}  # number of the last change, by exchange
+        # by exchange: True if other exchanges feed it, with the revision of the result
+        self._fed: dict[tuple[str, str], tuple[int, bool]] = {}
         self._looked_at = 0.0
 
     # --- changes ---
 
     def before(self, exchange: Exchange) -> Before | None:
-        """To be called before an exchange's bindings change; None where nothing can be out of order thereby."""
+        """Return the state before a change of an exchange's bindings; None if the change cannot disturb the order.
+        Call this before the change.
+        """
         if not exchange.ordered or self.is_restoring:
             return None
         destinations = exchange.placed()
@@ -194,7 +197,7 @@ class Fences:
         self.others.wait(self._topology.deciding)
 
     def passed(self, exchange: Exchange) -> None:
-        """The bindings have changed, and no message can be out of order thereby: keys that moved go on at once."""
+        """Handle changed bindings that cannot disturb the order: moved keys continue at once."""
         if not self.is_restoring:
             for queue in exchange.placed().values():
                 if isinstance(queue, Queue) and queue.consumers:
@@ -213,7 +216,7 @@ class Fences:
         return number
 
     def note(self, upto: int) -> None:
-        """All homes have applied the changes of definitions up to ``upto``."""
+        """Note that all homes have applied the changes of definitions up to ``upto``."""
         noted = [change for change in self._coming if change.number >> PLACE_BITS <= upto]
         self._coming = self._coming[len(noted) :]
         for change in noted:
@@ -292,13 +295,13 @@ class Fences:
             self._put(change, FENCE_QUEUE, {"queue": queue.id, "name": name, "first_seq": queue.next_seq}, queue.id)
 
     def _ended(self, change: RingChange, name: str) -> None:
-        """Nothing is left at a mark."""
+        """Handle a marker without messages before it."""
         self._delete(change, FENCE_MARK, name)
         if self.others is not None and name in change.sources:
             self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
-                queue.renew_owners()  # owner numbers must exceed the keys' former ones
+                queue.renew_owners()  # owner epochs must be higher than before
                 queue.wake(clock.now())
         if any(mark.left for mark in change.marks.values()):
             return
@@ -328,7 +331,7 @@ class Fences:
     # --- by the clock, and by operators ---
 
     def look(self, now: float) -> None:
-        """Notice where nothing is left at a mark; to be called often, with the monotonic clock."""
+        """Find markers without messages before them; to be called often, with the monotonic clock."""
         if not self._open or now - self._looked_at < LOOK_INTERVAL:
             return
         self._looked_at = now
@@ -407,7 +410,7 @@ class Fences:
     # --- records ---
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
-        """Take back the records, before the messages of queues are restored."""
+        """Restore the records, before the messages of queues."""
         found: dict[str, dict[tuple[Any, ...], list[Any]]] = {
             kind: defaultdict(list) for kind in (FENCE_RING, FENCE_MARK, FENCE_QUEUE)
         }
@@ -446,8 +449,9 @@ class Fences:
             self._open.setdefault((vhost, exchange), []).append(change)
 
     def count_restored(self) -> None:
-        """All queues are restored. Messages from remote homes have arrived, or were lost with the links: changes
-        unapplied there are noted."""
+        """Note pending changes once all queues are restored. Messages of remote homes have arrived by then, or were
+        lost with the links.
+        """
         for change in list(self._all()):
             for name, mark in change.marks.items():
                 if (source := change.sources.get(name)) is not None:

@@ -11,5 +11,5 @@ def discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
     del groups[group][item]
     if not groups[group]:
         del groups[group]
-    if not groups:  # the table of many keeps its size
+    if not groups:  # an emptied table would keep its size
         groups.clear()

@@ -15,11 +15,11 @@ OF_TOKEN = "\x1ftoken"
 
 
 class Holdings:
-    """Queues and bindings by creating user, in all virtual hosts; those without user are not counted. Token users are
-    distinct from stored users of equal name: the limits are the same, the counts are not.
+    """Numbers of queues and bindings by creating user, in all virtual hosts; objects without a user do not count. Token
+    users count separately from stored users of equal name, against the same limits.
 
     Attributes:
-        queues_by_home: how many queues there are, by the number of their home.
+        queues_by_home: number of queues, by home.
     """
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Holdings:
         """Refuse unless the user may have one more object.
 
         Args:
-            users: all that are kept, by name.
+            users: all stored users, by name.
             owner: the future owner.
-            act: what is refused, such as ``declare queue 'q'``.
+            act: refused operation, such as ``declare queue 'q'``.
 
         Raises:
-            PreconditionFailed: there are as many as there may be.
+            PreconditionFailed: the user's limit is reached.
         """
         user = users.get(owner.removesuffix(OF_TOKEN))
         if user is None or not user.limits:

@@ -30,11 +30,11 @@ class PoliciesInForce:
 
     def __init__(self, host: PolicedHost) -> None:
         self._host = host
-        self._in_force: dict[Destination, InForce] = {}  # by destination with a policy
-        self._changes = 0  # of the policies: steps of an earlier change end
+        self._in_force: dict[Destination, InForce] = {}  # by destination; only destinations with a policy
+        self._changes = 0  # number of changes of policies; a new change ends the steps of an earlier one
 
     def of(self, destination: Destination) -> InForce:
-        """The policy and operator policy in force for a queue or exchange."""
+        """Return the policy and operator policy in force for a queue or exchange."""
         return self._in_force.get(destination, NOTHING_IN_FORCE)
 
     def sharding(self, exchange: Exchange) -> ShardSettings | None:
@@ -44,7 +44,8 @@ class PoliciesInForce:
     def follow(self) -> Iterator[None]:
         """Apply changed policies: to exchanges at once, to queues one per step.
 
-        Where they change again before all steps are taken, the steps then have it all to do, and these none.
+        If the policies change again before the last step, the remaining steps end: the steps of the later change apply
+        everything.
         """
         for exchange in self._host.exchanges.values():
             self.follow_exchange(exchange)
@@ -72,7 +73,7 @@ class PoliciesInForce:
         """Apply policies to a present or future queue; return the policies in force.
 
         Args:
-            coming: name of an exchange that will be there, too.
+            coming: name of an exchange about to be added.
         """
         queue = declared.contents
         kind = QUEUE_TYPES[queue_type_of(declared.definition.arguments)] if queue is None else queue
@@ -96,18 +97,18 @@ class PoliciesInForce:
         """Apply arguments and policies to an exchange."""
         in_force = self._host.policies.in_force("exchange", exchange.name)
         self.hold(exchange, in_force)
-        if exchange.name:  # as in RabbitMQ, the default exchange has none, also where a policy applies to it
+        if exchange.name:  # as in RabbitMQ, the default exchange has no policy
             exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
 
     def hold(self, destination: Destination, in_force: InForce) -> None:
-        """Note the policies of a queue or exchange, found by :meth:`prepare_queue`."""
+        """Note the policies of a queue or exchange, as found by :meth:`prepare_queue`."""
         if in_force is NOTHING_IN_FORCE:
             self._in_force.pop(destination, None)
         else:
             self._in_force[destination] = in_force
 
     def forget(self, destination: Destination) -> None:
-        """Forget a queue or exchange that is gone."""
+        """Forget a deleted queue or exchange."""
         self._in_force.pop(destination, None)
 
     def merge(self, coming: Mapping[Destination, InForce]) -> None:

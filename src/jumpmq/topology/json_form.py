@@ -1,7 +1,7 @@
 """JSON form of changes and definitions: an object of their fields. Used in records and in logs of changes.
 
-Octets become text with surrogate escapes, arguments keep their types. What is read was written here: only what the
-value's own rules check is checked.
+Octets become text with surrogate escapes; arguments keep their types. Values to be read were written by this module;
+only the value classes' own checks apply.
 """
 
 import sys
@@ -16,7 +16,7 @@ from jumpmq.topology.arguments import Arguments
 T = TypeVar("T")
 
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
-"""Types with values already in JSON form."""
+"""Types whose values are JSON already."""
 
 
 def to_json(value: Any) -> Any:
@@ -43,7 +43,7 @@ def _field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def from_json(cls: type[T], value: dict[str, Any]) -> T:
-    """Convert from JSON, the inverse of :func:`to_json`; missing fields get defaults. Equal texts share one string."""
+    """Convert from the form of :func:`to_json`; missing fields get defaults. Equal texts share one string."""
     readers, parts = _readers(cls), {}  # type: ignore[arg-type]  # classes can be hashed
     for name, inner in value.items():
         read = readers[name]

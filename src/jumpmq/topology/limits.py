@@ -13,11 +13,12 @@ USER_LIMITS = (
     "max-bindings",
     "max-publish-rate",
 )
-"""The first two are RabbitMQ's. Queues and bindings count existing objects created by the user; the rate is in messages
-per second over all connections and requests of the user."""
+"""The first two are RabbitMQ's. Queues and bindings count existing objects created by the user. The rate is in
+messages per second, over all connections and requests of the user.
+"""
 
 VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues", "max-bindings")
-"""The last one is beyond RabbitMQ; the default exchange's bindings do not count."""
+"""The last one is beyond RabbitMQ; bindings of the default exchange do not count."""
 
 Limits = Mapping[str, int]
 """Values by limit name; negative values mean unlimited."""

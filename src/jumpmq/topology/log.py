@@ -1,9 +1,9 @@
 """The order in which changes of definitions are decided, as seen by the topology.
 
-A broker of one process decides changes in the order in which it is asked (:class:`LocalLog`). Workers and nodes share a
-log, and each process decides its entries in the same order: proposing a change sends it to the log, whose entries come
-back by :meth:`Topology.decide`. An entry is the JSON form of a change (:mod:`~jumpmq.topology.json_form`) with its
-asker; the outcome of a :class:`~jumpmq.topology.proposals.Pending` is that of the entry, once it is applied here.
+A broker of one process decides changes in the order of the requests (:class:`LocalLog`). Workers and nodes share a log,
+and each process decides the log's entries in the same order: a proposal is sent to the log, and its entry comes back by
+:meth:`Topology.decide`. An entry is the JSON form of a change (:mod:`~jumpmq.topology.json_form`), with its asker. A
+:class:`~jumpmq.topology.proposals.Pending` gets the outcome of its entry, once the entry is applied here.
 """
 
 from collections.abc import Callable
@@ -17,31 +17,31 @@ ANYWHERE = 0
 
 
 class CommonLog(Protocol):
-    """The log.
+    """The log of changes.
 
     Attributes:
-        is_shared: whether other processes decide the same changes.
-        has_copies: whether homes may have copies, which queues can ask for.
+        is_shared: True if other processes decide the same changes.
+        has_copies: True if homes may have copies, which queues may request.
     """
 
     is_shared: bool
     has_copies: bool
 
     def propose(self, pending: Pending) -> None:
-        """A change is asked for here."""
+        """Propose a change of this process."""
 
     def placed(self, change: Change) -> Change:
-        """Return a change with the home chosen where it is :data:`ANYWHERE`."""
+        """Return the change, with a home in place of :data:`ANYWHERE`."""
 
     def note(self, pending: Pending) -> None:
-        """A change took effect here with a number; its records are not yet on disk."""
+        """Note a change that took effect here with a number; its records are not on disk yet."""
 
 
 class LocalLog:
     """The order of a single process: first come, first decided.
 
     Args:
-        decide: decides a change when those before it are: :meth:`Topology.decide`.
+        decide: :meth:`Topology.decide`, called for each change after the earlier ones.
     """
 
     is_shared = has_copies = False
@@ -50,8 +50,8 @@ class LocalLog:
         self.propose = decide
 
     def placed(self, change: Change) -> Change:
-        """See :meth:`CommonLog.placed`: queues are declared with the home of this process."""
+        """Return the change: queues are declared with the home of this process."""
         return change
 
     def note(self, pending: Pending) -> None:
-        """Do nothing: unlike :meth:`CommonLog.note`, only the records are kept."""
+        """Do nothing: the records suffice without a log."""

@@ -1,8 +1,8 @@
 """Untrusted regular expressions: policies, permissions, name filters.
 
-They are RE2's, which are matched in time linear in the name times the expression with its repetitions written out. What
-RE2 lacks (look-around, back-references) is refused, and so are expressions that are too long, or too long once they are
-written out.
+The expressions are RE2's: matching takes time linear in the product of the name's length and the expression's, with
+repetitions written out. Features that RE2 lacks (look-around, back-references) are refused, and so are expressions that
+are too long, or too long with repetitions written out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ MAX_OCTETS = 4096
 """Maximum length of an expression in octets. Matching takes at most the product of both lengths."""
 
 MAX_REPEATED = 600
-"""Characters and classes that are repeated or optional, with repetitions written out: so many take 40 ms at worst to
-be matched with a name of 255 octets. Classes count 2, Unicode's 200, for the instructions that they become."""
+"""Maximum number of repeated or optional characters and classes, with repetitions written out. Matching so many
+against a name of 255 octets takes at most 40 ms. A class counts 2, a Unicode class 200, by the number of
+instructions.
+"""
 
 _TOKEN = re.compile(
     r"""(?P<quoted>\\Q(?:(?!\\E).)*(?:\\E)?)
@@ -34,7 +36,7 @@ _TOKEN = re.compile(
 )
 
 ANYTHING = ".*"
-"""The most frequent permission; RE2 is not called."""
+"""The most frequent permission, which needs no RE2."""
 
 _MEMORY = 1 << 20
 """Maximum memory of a compiled expression, in octets; larger ones are refused, or match more slowly."""
@@ -48,7 +50,7 @@ class Pattern:
     """A regular expression.
 
     Raises:
-        InvalidPattern: it is malformed, too long, or not RE2's.
+        InvalidPattern: the expression is malformed, too long, or not RE2's.
     """
 
     def __init__(self, text: str) -> None:
@@ -77,7 +79,7 @@ class Pattern:
 
 @cache
 def _re2() -> tuple[Any, Any]:
-    """RE2 with the options of all expressions: loaded on first use, as it takes 2.5 MB."""
+    """Return RE2 with the options of all expressions. Loaded at the first use, because it takes 2.5 MB."""
     import re2
 
     options = re2.Options()
@@ -93,7 +95,7 @@ def repeated(text: str) -> int:
     >>> repeated("abc"), repeated("a?b*c"), repeated("(ab?){3}"), repeated("x[0-9]{4}")
     (0, 2, 6, 8)
     """
-    # Of the group that is open, and those around it: its size, how much of that is repeated, and both of its last item.
+    # For each open group: its size, how much of it is repeated, and both numbers of its last item.
     groups = [[0, 0, 0, 0]]
     for token in _TOKEN.finditer(text):
         group = groups[-1]
@@ -137,12 +139,12 @@ def quoted(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> Pattern:
-    """The expression, compiled once; errors as :class:`Pattern`."""
+    """Return the expression, compiled once; raises as :class:`Pattern`."""
     return Pattern(text)
 
 
 def search(text: str, name: str) -> bool:
-    """Return True if the expression matches anywhere in the name. An invalid one matches nothing."""
+    """Return True if the expression matches anywhere in the name. An invalid expression matches nothing."""
     return text == ANYTHING or _search(text, name)
 
 

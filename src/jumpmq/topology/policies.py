@@ -1,8 +1,8 @@
 """Policies: optional arguments for many queues and exchanges at once, chosen by name (RabbitMQ, "Policies").
 
-One policy is in force for an object: the matching one of the highest priority. Where several have that, RabbitMQ takes
-any (the order of a hash table); here it is the first by name. An operator policy, chosen in the same way, is merged
-with it: of two limits the stricter one counts.
+One policy is in force for an object: the matching policy with the highest priority. Of several with that priority,
+RabbitMQ takes any (by the order of a hash table); here the first by name counts. An operator policy, chosen in the same
+way, is merged with it: of two limits the stricter one counts.
 """
 
 import math
@@ -27,7 +27,7 @@ APPLY_TO = {
 
 
 class InvalidPolicy(PreconditionFailed):
-    """A policy is refused; the text has a line per problem, in RabbitMQ's words."""
+    """A policy is refused; the text has one line per problem, in RabbitMQ's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Policy:
     Attributes:
         pattern: regular expression, searched in names.
         definition: a JSON object.
-        priority: any number; the highest wins.
+        priority: a number; the highest counts.
         apply_to: a key of ``APPLY_TO``.
     """
 
@@ -84,7 +84,7 @@ class InForce(NamedTuple):
 
     @property
     def definition(self) -> Mapping[str, Any]:
-        """Both definitions merged."""
+        """Return both definitions merged."""
         if self.operator_policy is None:
             return self.policy.definition if self.policy is not None else {}
         merged = dict(self.operator_policy.definition)
@@ -118,7 +118,7 @@ class Policies:
         """Remove a policy and return the removed policy.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no policy has this name.
         """
         policy = self.get(name, operator)
         del self._of_kind(operator)[name]
@@ -129,7 +129,7 @@ class Policies:
         """Return the policy, or operator policy, of a given name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no policy has this name.
         """
         try:
             return self._of_kind(operator)[name]
@@ -141,15 +141,15 @@ class Policies:
         return name in self._of_kind(operator)
 
     def all(self, operator: bool) -> list[Policy]:
-        """The policies, or the operator policies, the first set first."""
+        """Return the policies, or the operator policies, in the order of their setting."""
         return list(self._of_kind(operator).values())
 
     def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset(), queue_type: str = "") -> InForce:
         """Return the policies in force for a queue or exchange of a given name.
 
         Args:
-            refused: keys that it has no use for; as in RabbitMQ, a policy with one of them is not for it.
-            queue_type: of a queue.
+            refused: keys that the object does not support; as in RabbitMQ, a policy with one of them does not apply.
+            queue_type: kind of a queue.
         """
         if not self._order and not self._operator_order:
             return NOTHING_IN_FORCE
@@ -167,7 +167,7 @@ class Policies:
         """Return the policies as they would be after a policy was removed.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no policy has this name.
         """
         changed = self._copy()
         changed.remove(name, operator)

@@ -1,9 +1,8 @@
 """Policy definitions: checks of their keys, with RabbitMQ 3.10's error texts.
 
-The keys of queues are in ``queues/settings.py``.
+``queues/settings.py`` has the keys of queues.
 
-Beyond RabbitMQ are the highest ``shards-per-node``, the longest ``routing-key``, ``single-active-consumer`` and
-``queue-type``.
+Beyond RabbitMQ: the maxima of ``shards-per-node`` and ``routing-key``, ``single-active-consumer`` and ``queue-type``.
 """
 
 from collections.abc import Mapping
@@ -18,14 +17,14 @@ MAX_KEY = 255
 """Octets of a binding key (AMQP 0-9-1, short strings)."""
 
 DECLARED_ONLY = frozenset({"slots", "slot-key", "in-flight-per-slot"})
-"""Keys to define a queue rather than limit a queue: a policy would have to sort all messages again."""
+"""Keys that define a queue: a policy with such a key would have to sort all messages again."""
 
 
 def problem_of(definition: object, operator: bool = False) -> str | None:
     """Return the problem with a definition, or None.
 
     Args:
-        operator: whether it is an operator policy's.
+        operator: True for an operator policy.
     """
     if not isinstance(definition, Mapping):
         return f"definition must be a dictionary: {erlang.json_term(definition)}"
@@ -60,7 +59,7 @@ def _value_problem(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-# --- keys that go together ---
+# combinations of keys
 
 _SHARDING = ("shards-per-node", "routing-key", "single-active-consumer", "queue-type")
 _MIRRORING = MIRRORING_KEYS | {"ha-sync-batch-size"}

@@ -1,8 +1,9 @@
-"""Proposed changes: validated, applied as a whole, and answered, in sequence.
+"""Proposed changes: validated, applied as a whole, and answered, in order.
 
-A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
-gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
-once. The order is that in which this process asks; with several processes that of :mod:`~jumpmq.topology.log`.
+A proposal waits for earlier proposals, some of which take effect in steps, with clients served in between. The asker
+gets a :class:`Pending`. It is decided at once if no other proposal waits and the change takes few steps; otherwise it
+calls back once. With one process the order is that of the proposals; with several, :mod:`~jumpmq.topology.log` defines
+it.
 """
 
 import logging
@@ -17,7 +18,7 @@ from jumpmq.topology.state import Later
 log = logging.getLogger(__name__)
 
 STEPS_AT_ONCE = 200
-"""Steps of changes, such as a policy's shards, taken before the event loop serves further clients."""
+"""Steps of changes, such as the shards of a policy, taken before the event loop serves clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class Asker:
     """Author of a change, shown to operators; not used for decisions.
 
     Attributes:
-        user: the name; "" where it is the broker itself.
-        connection: the name of the AMQP connection; "" where it is none.
-        address: where the connection or request comes from; "" where it is the broker itself.
+        user: name of the user; "" for the broker itself.
+        connection: name of the AMQP connection; "" without one.
+        address: address of the connection or request; "" for the broker itself.
     """
 
     user: str = ""
@@ -36,19 +37,19 @@ class Asker:
 
 
 THE_BROKER = Asker()
-"""Author of changes by queues and by the start."""
+"""Author of changes made by queues, and at the start."""
 
 
 class Pending:
-    """A proposed change and the outcome.
+    """A proposed change and its outcome.
 
     Attributes:
-        change: as it was proposed.
+        change: the proposed change.
         asker: principal of the change.
-        decided: whether it was accepted or refused; if not yet, see :meth:`then`.
-        effects: once it was accepted, the change as it took effect, and the changes that followed from it.
-        number: how many changes were decided with it; before, 0, or the number that a common log has given it.
-        limited: whether the asker waits for a limited time while the common log stands still.
+        decided: True once accepted or refused; see also :meth:`then`.
+        effects: after acceptance, the change as it took effect, and the changes that followed from it.
+        number: number of decided changes including this one, or the number assigned by a shared log; 0 before.
+        limited: True if the asker waits for a limited time while the shared log is stalled.
     """
 
     __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects", "limited", "number")
@@ -61,27 +62,27 @@ class Pending:
         self.number = 0
         self.limited = False
         self._error: Exception | None = None  # reason of a refusal
-        self._callbacks: list[Callable[[], None]] = []  # who waits for the decision
+        self._callbacks: list[Callable[[], None]] = []  # callbacks for the decision
 
     def result(self) -> None:
-        """Return if the change was accepted; to be called when it is decided.
+        """Return if the change was accepted. Call this after the decision.
 
         Raises:
-            AMQPError: it was refused, and nothing has changed.
+            AMQPError: the change was refused, and nothing has changed.
         """
         assert self.decided
         if self._error is not None:
             raise self._error
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Call a function once the change is decided: now if it is."""
+        """Call a function once the change is decided; at once if it is decided already."""
         if self.decided:
             callback()
         else:
             self._callbacks.append(callback)
 
     def accept(self, effects: list[Change]) -> None:
-        """The change has taken effect."""
+        """Note that the change has taken effect."""
         self.effects = effects
         self._decide()
 
@@ -107,15 +108,15 @@ class Proposals:
     """Decides proposals in order.
 
     Args:
-        take: judges the change of a proposal and lets it take effect, step by step; returns the effects.
-        later: takes the steps that are left when many were taken.
+        take: validates the change of a proposal and applies it, in steps; returns the effects.
+        later: runs remaining steps later, after many steps.
     """
 
     def __init__(self, take: Callable[[Pending], Iterator[None]], later: Later) -> None:
-        self._take = take  # decides one
-        self._later = later  # takes the steps that are left
-        self._waiting: deque[Pending] = deque()  # not yet begun
-        self._under_way: Iterator[None] | None = None  # the steps of all; None where none waits
+        self._take = take  # decides one proposal
+        self._later = later  # runs remaining steps
+        self._waiting: deque[Pending] = deque()  # proposals not begun yet
+        self._under_way: Iterator[None] | None = None  # steps of all waiting proposals; None without any
 
     def add(self, pending: Pending) -> None:
         """Decide a proposal after all earlier ones; at once if possible."""
@@ -128,7 +129,7 @@ class Proposals:
                     break
 
     def finish(self) -> None:
-        """Decide all proposals now. Not for listeners of changes, which may only add proposals."""
+        """Decide all proposals now. Listeners of changes may only add proposals, not call this."""
         for _ in self._under_way or ():
             pass
 

@@ -1,4 +1,4 @@
-"""The declare arguments of queues, judged as their kind says (:attr:`Queue.argument_checks`).
+"""The arguments of a queue's declaration, validated by the queue type (:attr:`Queue.argument_checks`).
 
 Unknown arguments are kept and ignored, as RabbitMQ does.
 """
@@ -13,7 +13,7 @@ from jumpmq.topology.definitions import QueueDefinition
 SERVER_NAMED_PREFIX = "amq.gen-"
 
 ARGUMENT_NAMES = frozenset().union(*(QUEUE_TYPES[name].argument_checks for name in DECLARABLE_TYPES))
-"""Arguments of at least one queue type, refused by types without the argument."""
+"""Arguments of at least one queue type; the other types refuse them."""
 
 _QUEUE_TYPE = one_of("queue type", DECLARABLE_TYPES)
 
@@ -35,7 +35,7 @@ def check_arguments(definition: QueueDefinition) -> None:
     kind = QUEUE_TYPES[queue_type_of(arguments)]
     for name, check in kind.argument_checks.items():
         _refuse_wrong(check, name, arguments, subject)
-    # RabbitMQ 4.0 adds the type where it is not given, and sorts the arguments thereby.
+    # RabbitMQ 4.0 adds a missing type, and thereby sorts the arguments.
     for field in arguments if arguments.get("x-queue-type") is not None else arguments.sorted():
         if field.name in ARGUMENT_NAMES and field.name not in kind.argument_checks:
             raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_{kind.type}_queue")

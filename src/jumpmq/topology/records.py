@@ -1,7 +1,6 @@
-"""Storage of definitions: durable ones as (kind, key, JSON value) in a journal, and back.
+"""Storage of definitions: durable definitions as (kind, key, JSON value) in a journal.
 
-:mod:`jumpmq.store.kinds` has the kinds. The key only tells one from the other; all that is needed to restore one is in
-its value.
+:mod:`jumpmq.store.kinds` has the kinds. A key only identifies a record; the value has everything for restoring.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +30,7 @@ COUNTER = (1 << 40) - 1
 
 
 class RecordKeeper(Protocol):
-    """Keeps records, for example the store."""
+    """Stores records, for example the store."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
     def put_text(self, kind: str, key: str, value: str) -> None: ...
@@ -40,7 +39,7 @@ class RecordKeeper(Protocol):
 
 
 class RecordedHost(Protocol):
-    """A virtual host, as far as its own record is concerned; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
+    """A virtual host, as seen by its own record; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
 
     name: str
     default_queue_type: str | None
@@ -56,24 +55,25 @@ class Records:
         digest: digest of the records; None without comparisons.
 
     Args:
-        journal: the store, or None to keep nothing.
-        shared: whether the definitions are other processes' too. Then transient ones are kept as well: those of another
-            home outlive this process, and the order of all changes makes a ring.
+        journal: the store; None to keep no records.
+        shared: True if other processes share the definitions. Transient definitions are then recorded, too: those of
+            another home outlive this process, and the order of all changes determines a ring.
     """
 
     def __init__(self, journal: RecordKeeper | None, shared: bool = False) -> None:
         self._journal = journal  # the store
-        self._shared = shared  # whether transient definitions are kept too
+        self._shared = shared  # True if transient definitions are recorded, too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
         self.digest: Digest | None = None
         self._undigested_rings: dict[ConsistentHashExchange, None] = {}  # changed since the last digest
-        self._set_aside: Definitions | None = None  # kept until it is handed over; None outside a change in steps
-        self._rings_aside: dict[ConsistentHashExchange, None] = {}  # the rings of such a change
+        self._set_aside: Definitions | None = None  # records collected for one commit; None outside a change in steps
+        self._rings_aside: dict[ConsistentHashExchange, None] = {}  # rings of such a change
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Within the block records are laid out and kept, and go to the journal together by :meth:`hand_over`: a change
-        that takes effect in steps is in one commit."""
+        """Collect records within the block; :meth:`hand_over` then gives them to the journal together. A change that
+        takes effect in steps is thus in one commit.
+        """
         self._set_aside = Definitions()
         try:
             yield
@@ -95,7 +95,7 @@ class Records:
         self._rings_aside.clear()
 
     def withdraw(self) -> Definitions:
-        """Take back the collected records for :meth:`append`: records made meanwhile come first."""
+        """Take back the collected records, for :meth:`append`, so that records made meanwhile come first."""
         kept, self._set_aside = self._set_aside or Definitions(), Definitions()
         return kept
 
@@ -117,7 +117,7 @@ class Records:
         self._delete(kinds.VHOST, name)
 
     def put_tracing(self, vhost: str, enabled: bool) -> None:
-        """Record the tracing of a virtual host; only where further processes depend on it."""
+        """Record the tracing of a virtual host; only if other processes share the definitions."""
         if self._shared and enabled:
             self._put(kinds.TRACING, vhost, {"name": vhost})
         elif self._shared:
@@ -229,9 +229,9 @@ class Records:
             self._delete(kinds.BINDING, key_of(source.vhost, *to_json(binding).values()))
 
     def note_ring(self, exchange: ConsistentHashExchange) -> None:
-        """The ring of a durable exchange has changed; :meth:`flush_rings` will write it.
+        """Note the changed ring of a durable exchange; :meth:`flush_rings` writes it.
 
-        That is also so where the binding itself is not kept: the order of all changes makes the ring.
+        The ring also changes with a binding that is not recorded: the order of all changes determines the ring.
         """
         self.note_new_ring(exchange)
         if exchange.durable or self._shared:
@@ -243,7 +243,7 @@ class Records:
             self._undigested_rings[exchange] = None
 
     def flush_rings(self) -> None:
-        """Write every changed ring, once per call."""
+        """Write all changed rings, each once."""
         if self._changed_rings and self._journal is not None:
             rings = Definitions()
             for exchange in self._changed_rings:
@@ -290,7 +290,7 @@ class Records:
 def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | None:
     """Return the recorded node of a home; None if not recorded.
 
-    Those of a data directory from before homes were recorded name it with each queue.
+    In data directories from before homes were recorded, each queue has the node.
     """
     node = None
     for kind, key, value in definitions:
@@ -302,9 +302,8 @@ def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | N
 
 
 def alone(definitions: list[tuple[str, str, Any]], journal: RecordKeeper | None) -> list[tuple[str, str, Any]]:
-    """Return formerly shared definitions without the records that a single process does not keep.
-
-    The journal forgets that, too.
+    """Return formerly shared definitions without the records that a single process does not keep; the journal
+    deletes these records, too.
     """
     if journal is None or not any(kind == kinds.APPLIED for kind, _, _ in definitions):
         return definitions
@@ -372,7 +371,9 @@ def _policy_kind(operator: bool) -> str:
 
 
 def _ring_text(exchange: ConsistentHashExchange) -> str:
-    """Return a ring's record as JSON: a ring of 10,000 queues is recorded at every binding."""
+    """Return a ring's record as JSON text, around the ring's own text: a ring of 10,000 queues is recorded at every
+    binding.
+    """
     where = json_text({"vhost": exchange.vhost, "exchange": exchange.name})
     return f'{where[:-1]},"state":{exchange.ring.state_text()}}}'
 

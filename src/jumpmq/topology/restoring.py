@@ -1,4 +1,4 @@
-"""Definitions are restored from the journal's records, or from those of another process."""
+"""Restoring of definitions from the journal's records, or from those of another process."""
 
 import logging
 from collections import defaultdict
@@ -19,16 +19,16 @@ from jumpmq.topology.vhost import VirtualHost
 log = logging.getLogger(__name__)
 
 Found = Mapping[str, list[Any]]
-"""Values of records by kind, in the order in which they were first put; of counters with their keys."""
+"""Values of records by kind, in the order of their first writing; counters with their keys."""
 
 
 def restore(state: State, definitions: Iterable[tuple[str, str, Any]]) -> None:
-    """Restore the journal's records into empty definitions. Kinds that are not definitions are skipped.
+    """Restore the journal's records into empty definitions. Records of other kinds are skipped.
 
-    Shards that this node lacks are made when its home joins (:class:`~jumpmq.topology.changes.AddHome`).
+    Missing shards of this node are made when its home joins (:class:`~jumpmq.topology.changes.AddHome`).
 
     Args:
-        definitions: (kind, key, value), in the order in which they were first put.
+        definitions: (kind, key, value), in the order of their first writing.
     """
     found: dict[str, list[Any]] = defaultdict(list)
     for kind, key, value in definitions:
@@ -47,14 +47,14 @@ def restore(state: State, definitions: Iterable[tuple[str, str, Any]]) -> None:
         state.vhosts[host.name] = host
     state.global_parameters = {value["name"]: value["value"] for value in found[kinds.GLOBAL_PARAMETER]}
     _restore_users(state, found)
-    # Before exchanges and queues, which then come with the policies in force.
+    # Before exchanges and queues, which then get the policies in force.
     _restore_policies(state, found)
-    state.fences.is_restoring = True  # bindings that are restored move no keys
+    state.fences.is_restoring = True  # restored bindings move no keys
     _restore_each(found, kinds.TRACING, partial(_restore_tracing, state))
     _restore_each(found, kinds.EXCHANGE, partial(_restore_exchange, state))
     _restore_each(found, kinds.QUEUE, partial(_restore_queue, state))
     _restore_each(found, kinds.BINDING, partial(_restore_binding, state))
-    # After bindings, which make rings of their own: where buckets lie depends on the order of all earlier changes.
+    # After bindings, which make rings, too: the buckets depend on the order of all earlier changes.
     _restore_each(found, kinds.RING, partial(_restore_ring, state))
     state.fences.is_restoring = False
 
@@ -70,7 +70,7 @@ def _restore_each(found: Found, kind: str, restore: Callable[[Any], object]) -> 
 
 def _restore_counters(state: State, found: Found) -> None:
     state.counters = {records.home_of_counter(key): value for key, value in found[kinds.COUNTER]}
-    for value in found[kinds.QUEUE]:  # the counter's record can be lost to a damage
+    for value in found[kinds.QUEUE]:  # the counter's record may be damaged
         home, counter = value.get("home", 1), value["id"] & records.COUNTER
         state.counters[home] = max(state.counters.get(home, 1), counter + 1)
 
@@ -98,7 +98,7 @@ def _restore_policies(state: State, found: Found) -> None:
     for kind, operator in ((kinds.POLICY, False), (kinds.OPERATOR_POLICY, True)):
         _restore_each(found, kind, partial(_restore_policy, state, operator))
     for host in state.vhosts.values():
-        at_once("", host.in_force.follow())  # the predeclared exchanges
+        at_once("", host.in_force.follow())  # for the predeclared exchanges
 
 
 def _restore_policy(state: State, operator: bool, value: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Rights of a user that a change of definitions needs."""
+"""Rights that a user needs for a change of definitions."""
 
 from __future__ import annotations
 

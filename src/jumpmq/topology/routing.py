@@ -1,7 +1,8 @@
-"""The way of a run of messages from one exchange to queues: exchange-to-exchange bindings and alternate exchanges.
+"""Routing of a run of messages from an exchange to queues, through exchange-to-exchange bindings and alternate
+exchanges.
 
-Each message visits each exchange, and reaches each queue, at most once, so cycles are harmless. An exchange whose
-bindings match nothing passes the message to its alternate exchange; whether that one finds a queue does not matter.
+Each message visits each exchange, and reaches each queue, at most once, so that cycles are harmless. An exchange
+without a matching binding passes the message to its alternate exchange, whether or not that one finds a queue.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class Routes:
     """Result of routing a run of messages.
 
     Attributes:
-        queues: the messages of each queue here in published order. Lists may be shared: they are not to be changed.
+        queues: messages per local queue, in published order. Lists may be shared, and must not be changed.
         unroutable: messages that reach no queue, in published order.
-        error: why routing stopped at a malformed message; those published after it were not looked at.
-        stripped: messages that have a BCC header, each with its properties without it; None where there are none. It is
-            taken away by :meth:`strip` when the message is pushed.
-        uncounted: what counts the messages that exchanges have previewed; called by :meth:`count`.
-        remote: the same as ``queues`` of those whose home is another; None where all are here.
+        error: reason for stopping at a malformed message; later messages were not routed.
+        stripped: for messages with a BCC header, the properties without it; None without any. :meth:`strip` applies
+            them when the messages are pushed.
+        uncounted: counters for messages that exchanges have previewed; called by :meth:`count`.
+        remote: messages per remote queue; None if all queues are local.
     """
 
     queues: dict[Queue, list[Message]]
@@ -44,12 +45,12 @@ class Routes:
     remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
-        """Count the routed messages, now published, at exchanges with only previewed routing."""
+        """Count previewed messages, which are published now."""
         for tally in self.uncounted or ():
             tally()
 
     def strip(self) -> None:
-        """Take the BCC headers out of the messages."""
+        """Remove the BCC headers from the messages."""
         for message, properties in self.stripped or ():
             message.properties = properties
 
@@ -58,7 +59,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
     """Route messages published to ``exchange``. Messages are not changed; hash exchanges count their keys.
 
     Args:
-        plain: whether none of them has headers.
+        plain: True if no message has headers.
     """
     if plain or not any_copies(messages):
         split = exchange.split(messages)
@@ -69,7 +70,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
 
 
 def preview(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
-    """As :func:`route`, and nothing is counted: whether the messages will be published is not known yet."""
+    """As :func:`route`, without counting: the messages may not be published."""
     uncounted: list[Tally] = []
 
     def noted(previewed: Previewed[T]) -> Split[T]:
@@ -123,7 +124,7 @@ def _is_last(exchange: Exchange, missed: list[T]) -> bool:
 def _apart(
     exchange: Exchange, groups: dict[Destination, list[T]], missed: list[T]
 ) -> tuple[dict[Queue, list[T]], list[T], dict[DeclaredQueue, list[T]] | None]:
-    """The shares of queues here and of remote queues, from an exchange that feeds queues only."""
+    """Split the shares of an exchange that feeds only queues into local and remote queues."""
     if not exchange.feeds_remote:
         return groups, missed, None  # type: ignore[return-value]
     remote = {queue: group for queue, group in groups.items() if isinstance(queue, DeclaredQueue)}
@@ -155,8 +156,8 @@ def _walk(
     """Return the items by local queue, unrouted items, and items by remote queue.
 
     Args:
-        begun: where ``start`` sends them. An exchange is asked once, as it may count what it sends.
-        split: asks another exchange.
+        begun: result of ``start``. Each exchange is asked once, because it may count messages.
+        split: asks a further exchange.
     """
     if _is_last(start, begun[1]):
         return _apart(start, *begun)

@@ -1,4 +1,4 @@
-"""Rules that several changes and requests share; texts are RabbitMQ 3.10's."""
+"""Rules shared by several changes and requests; the texts are RabbitMQ 3.10's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
     """Return the exchange for a passive declaration.
 
     Raises:
-        AccessRefused: the default exchange cannot be declared, even so.
-        NotFound: there is none.
+        AccessRefused: the default exchange cannot be declared, not even passively.
+            NotFound: there is no such exchange.
     """
     refuse_default_exchange(name)
     return vhost.exchange(name)
@@ -28,7 +28,7 @@ def refuse_default_exchanges(binding: Binding) -> None:
     """Refuse a binding of the default exchange.
 
     Raises:
-        AccessRefused: it is one.
+        AccessRefused: the binding is one of the default exchange.
     """
     refuse_default_exchange(binding.source)
     if binding.kind == "exchange":

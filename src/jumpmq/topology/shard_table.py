@@ -1,4 +1,4 @@
-"""The queues of a virtual host that are named as shards of an exchange, on all nodes."""
+"""Queues of a virtual host with names of shards, for all nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shards = dict[tuple[str, int], "DeclaredQueue"]
 
 
 class ShardTable:
-    """Queues by the exchange whose shards their names say. A queue may be named so without the exchange."""
+    """Queues with names of shards, by exchange. The exchange need not exist."""
 
     def __init__(self) -> None:
         self._by_exchange: dict[str, Shards] = {}
@@ -41,7 +41,7 @@ class ShardTable:
         return self._by_exchange.get(exchange, {}).values()
 
     def everywhere(self, exchange: str) -> list[tuple[str, int, DeclaredQueue]]:
-        """The shards of an exchange on all nodes, by node and number."""
+        """Return the shards of an exchange on all nodes, by node and number."""
         found = self._by_exchange.get(exchange, {})
         return [(*place, found[place]) for place in sorted(found)]
 
@@ -51,11 +51,11 @@ class ShardTable:
         return [(number, found[named, number]) for named, number in sorted(found) if named == node]
 
     def contents(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
-        """As :meth:`of_node`, the contents of the shards whose home is here."""
+        """As :meth:`of_node`, but the contents of the shards at this home."""
         numbered = [(number, declared.contents) for number, declared in self.of_node(exchange, node)]
         return [(number, queue) for number, queue in numbered if queue is not None]
 
     def moved(self, exchange: str, node: str, homes: Collection[int]) -> list[DeclaredQueue]:
-        """Return the shards of further nodes moved to any of the given homes of the local node."""
+        """Return the shards of other nodes that have moved to one of the given homes of the local node."""
         found = self._by_exchange.get(exchange, {})
         return [one for (named, _), one in found.items() if named != node and one.definition.home in homes]

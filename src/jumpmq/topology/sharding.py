@@ -1,9 +1,8 @@
 """Shards of pseudo-queues, as RabbitMQ's sharding plugin has them: a policy with ``shards-per-node`` on any exchange.
 
-The shards are queues of their own, bound to the exchange (:mod:`jumpmq.topology.changes.resharding` makes them); the
-exchange's name stands for all of them, as a *pseudo-queue*, where a queue is consumed from, got from or declared.
-Shards outlive what made them: a lower number, a cleared policy and a deleted exchange leave them where they are, for
-they may hold messages.
+The shards are queues, bound to the exchange by :mod:`jumpmq.topology.changes.resharding`. Where clients consume, get or
+declare, the exchange's name stands for all shards, as a *pseudo-queue*. A lower number of shards, a cleared policy or a
+deleted exchange does not delete shards, because they may hold messages.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ class Shard:
     """Summary of a shard.
 
     Attributes:
-        number: from 0; those from ``shards-per-node`` on are left from when it was higher.
-        messages: ready and unacknowledged.
-        share: its part of the messages of all shards, 0 to 1; 0 where there are none.
-        skew: ``share`` in relation to an even one: 1 is even, 2 is twice as much; 0 where there are no messages.
+        number: number from 0; shards from ``shards-per-node`` on are left over from a higher value.
+        messages: number of ready and unacknowledged messages.
+        share: share of the messages of all shards, 0 to 1; 0 without messages.
+        skew: ratio of ``share`` to an even share: 1 is even, 2 is twice as much; 0 without messages.
     """
 
     queue: Queue
@@ -63,7 +62,7 @@ class Sharding:
 
     def __init__(self, topology: ShardedTopology) -> None:
         self._topology = topology
-        self._turn = 0  # how often a message was got from a pseudo-queue
+        self._turn = 0  # number of messages got from pseudo-queues
 
     @property
     def _node(self) -> str:
@@ -76,8 +75,7 @@ class Sharding:
         at this process's home, then with the lowest number; otherwise ``name``.
 
         Args:
-            consumers_of: number of consumers that a shard of another home is known to have; infinite if none can be
-                there.
+            consumers_of: number of consumers of a remote shard, as known here; infinite if it cannot have consumers.
         """
         settings = self._pseudo_queue(vhost, name)
         if settings is None:
@@ -99,7 +97,7 @@ class Sharding:
         return self._pseudo_queue(vhost, name) is not None
 
     def first_shard(self, name: str) -> str:
-        """The queue to declare where a pseudo-queue is: shard 0 here."""
+        """Return the queue for a declaration of a pseudo-queue: the local shard 0."""
         return shard_name(name, self._node, 0)
 
     def local_shards(self, vhost: VirtualHost, name: str) -> list[DeclaredQueue]:
@@ -122,7 +120,7 @@ class Sharding:
         """Refuse an operation unsupported by pseudo-queues.
 
         Args:
-            operation: what is wanted, such as ``purge``.
+            operation: refused operation, such as ``purge``.
 
         Raises:
             PreconditionFailed: ``name`` is a pseudo-queue.

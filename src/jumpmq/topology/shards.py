@@ -9,7 +9,7 @@ MAX_SHARDS = 10_000
 """Maximum number of shards per node and exchange, and of shards made by one change."""
 
 MAX_NAME = 255
-"""Octets of a queue's name (AMQP 0-9-1, short strings)."""
+"""Maximum octets of a queue's name (AMQP 0-9-1, short strings)."""
 
 _PREFIX, _BETWEEN = "sharding: ", " - "
 
@@ -19,9 +19,9 @@ class ShardSettings:
     """Sharding of an exchange.
 
     Attributes:
-        count: shards on each node.
+        count: number of shards per node.
         routing_key: binding key of the shards; None if the policy has none.
-        single_active_consumer: whether each serves one consumer at a time.
+        single_active_consumer: True for one consumer at a time per shard.
         queue_type: kind of new shards, None for the default; existing shards keep their kind.
     """
 
@@ -44,19 +44,20 @@ class ShardSettings:
 
 
 def shard_name(exchange: str, node: str, number: int) -> str:
-    """The name of a shard."""
+    """Return the name of a shard."""
     return f"{_PREFIX}{exchange}{_BETWEEN}{node}{_BETWEEN}{number}"
 
 
 @lru_cache(maxsize=256)
 def shard_names(exchange: str, node: str, count: int) -> tuple[str, ...]:
-    """The names of the first ``count`` shards."""
+    """Return the names of the first ``count`` shards."""
     return tuple(shard_name(exchange, node, number) for number in range(count))
 
 
 def split_shard_name(queue: str) -> tuple[str, str, int] | None:
-    """The exchange, node (``NAME@HOST``, any) and number in a shard's name; None for another queue's, or text beyond
-    255 characters."""
+    """Return exchange, node (``NAME@HOST``, any) and number in a shard's name; None for another name, or a text of
+    more than 255 characters.
+    """
     node = queue.rpartition(_BETWEEN)[0].rpartition(_BETWEEN)[2]
     if len(queue) > MAX_NAME or "@" not in node or " " in node:
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Collected:
-    """Takes records as a journal does."""
+    """Collects records in place of a journal."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Any] = {}
@@ -40,7 +40,7 @@ class _Collected:
 
 
 def digest_of(state: State, *leaves_out: str) -> Digest:
-    """The digest of definitions whose changes are shared, but for some kinds of records."""
+    """Return the digest of shared definitions, without some kinds of records."""
     digest = Digest(*leaves_out)
     for kind, key, value in records_of(state):
         digest.put(kind, key, json.dumps(value, separators=(",", ":")))
@@ -48,14 +48,15 @@ def digest_of(state: State, *leaves_out: str) -> Digest:
 
 
 def followed_digest(state: State) -> Callable[[], int]:
-    """Return a function for the current digest of definitions, without rings: they follow from
-    bindings, and are long."""
+    """Return a function for the current digest of definitions. Rings are left out: they follow from the bindings,
+    and are long.
+    """
     digest = state.records.digest = digest_of(state, RING)
     return lambda: digest.value
 
 
 def records_of(state: State) -> list[tuple[str, str, Any]]:
-    """All records of definitions whose changes are shared, transient definitions included: kind, key and value."""
+    """Return all records of shared definitions, transient ones included: kind, key and value."""
     collected = _Collected()
     records = Records(collected, shared=True)
     for home, node in state.homes.items():
@@ -73,7 +74,7 @@ def records_of(state: State) -> list[tuple[str, str, Any]]:
             records.put_permissions(user, vhost)
         for (vhost, exchange), granted in user.topic_permissions.items():
             records.put_topic_permissions(user.name, vhost, exchange, granted)
-    for home, number in state.counters.items():  # behind the queues, whose records tell of lower ones
+    for home, number in state.counters.items():  # after the queues, whose records imply lower numbers
         records.put_counter(home, number)
     records.flush_rings()
     records.put_applied(state.applied)
@@ -93,7 +94,7 @@ def _put_virtual_host(records: Records, host: VirtualHost) -> None:
     for declared in host.declared.values():
         records.put_queue(declared.definition)
     for exchange in host.exchanges.values():
-        if exchange.name:  # the default exchange binds by itself
+        if exchange.name:  # the default exchange binds on its own
             for binding, destination in exchange.bindings.items():
                 records.put_binding(exchange, binding, destination, host.binder(exchange, binding))
             if isinstance(exchange, ConsistentHashExchange):

@@ -1,12 +1,12 @@
 """Changes of definitions: a class each, in files by subject. :meth:`Topology.propose` is the only way to apply them.
 
-A class has all that belongs to its change: fields, rights, check, effect, records of the effect, and inverse
+A class has everything about its change: fields, rights, check, effect, records of the effect, and inverse
 (:class:`~jumpmq.topology.changes.base.Change` says when each is called).
 
-The values hold plain data only, and all that their effect depends on, so that a log of them can be replayed in another
-process, in the same order, to the same state: a queue brings its home, a user the hash of the password. What only a
-queue's home can judge (whether it is in use, or empty) is judged before there is a change.
+The fields are plain data, and include everything that the effect depends on: a queue has its home, a user the hash of
+the password. A log of changes, replayed in another process in the same order, therefore leads to the same state.
+Conditions that only a queue's home knows (the queue is in use, or not empty) are checked before the change is made.
 
-``connection`` is the identity of the connection that asks; None is the broker itself or an operator, who may touch
-exclusive queues.
+``connection`` is the identity of the connection that asks; None stands for the broker itself or an operator, who may
+use all exclusive queues.
 """

@@ -50,7 +50,7 @@ class Bind(Change):
         source.check(binding, None if isinstance(destination, Exchange) else destination.type)
         if source.ordered and (declared := vhost.queue_definition(binding.destination)) is not None:
             _refuse_priorities(source, binding, declared)
-        vhost.destination(binding, self.connection)  # that it is another's is told last, as RabbitMQ does
+        vhost.destination(binding, self.connection)  # another owner is reported last, as in RabbitMQ
         if binding not in source.bindings:
             act = f"bind {binding.kind} '{binding.destination}'"
             limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)

@@ -32,7 +32,7 @@ class DeclareExchange(ChangeInSteps):
         rules.refuse_default_exchange(self.definition.name)
 
     def rights(self, state: State) -> Iterator[Right | TopicRight]:
-        """Messages for the alternate exchange are read from the exchange and written to the alternate."""
+        """Yield also the rights of an alternate exchange: to read from the exchange, and to write to the alternate."""
         vhost, name = self.definition.vhost, self.definition.name
         yield Right("configure", vhost, "exchange", name)
         alternate = self.definition.arguments.get("alternate-exchange")
@@ -52,7 +52,8 @@ class DeclareExchange(ChangeInSteps):
         rules.refuse_reserved("exchange", definition.name)
         exchange = make_exchange(definition)  # refuses arguments unknown to the type
         if isinstance(exchange, HoldingExchange):
-            if exchange.queue_name in vhost.declared:  # imported as any queue, or of another exchange with a long name
+            # imported like any queue, or of another exchange with a long name
+            if exchange.queue_name in vhost.declared:
                 raise PreconditionFailed(
                     f"cannot declare exchange '{exchange.name}' in vhost '{vhost.name}': its queue "
                     f"'{exchange.queue_name}' would be one that is there already"
@@ -96,7 +97,7 @@ class DeleteExchange(ChangeInSteps):
     """Delete an exchange and its bindings; no change if the exchange does not exist.
 
     Attributes:
-        if_unused: refuse while it has bindings.
+        if_unused: True to refuse if the exchange has bindings.
     """
 
     vhost: str

@@ -1,4 +1,6 @@
-"""Queues of message-holding exchanges: one per exchange, derived from the exchange as shards are from a policy."""
+"""Queues of message-holding exchanges: one per exchange, derived from the exchange as shards are derived from a
+policy.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ def missing(
     """Yield the changes that create missing queues of holding exchanges in a virtual host.
 
     Args:
-        ended: names of queues that are still there, and will not be.
-        gone: homes that no queue is to be at.
+        ended: names of existing queues that are about to be deleted.
+        gone: homes where no queue may be placed.
     """
     for exchange in vhost.exchanges.values():
         yield from queue_of(state, vhost, exchange, ended, gone)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class AddHome(ChangeInSteps):
     """A home starts on a node, possibly after a different one; missing shards of the node are made.
 
-    Its queues that do not outlive its process, transient and exclusive ones, are gone.
+    Queues that do not outlive the home's process, transient and exclusive ones, are deleted.
 
     Attributes:
-        home: its number, from 1 on.
+        home: number of the home, from 1.
     """
 
     home: int
@@ -50,7 +50,7 @@ class AddHome(ChangeInSteps):
             missing = chain(resharding.missing(state, vhost, names), holding_queues.missing(state, vhost, names))
             yield from shards.prepare(missing)
             prepared.append(shards)
-        # All virtual hosts in one step and one commit, once nothing is left to prepare.
+        # All virtual hosts in one step and one commit, once everything is prepared.
         for vhost, shards in zip(state.vhosts.values(), prepared, strict=True):
             vhost.follow_home(self.home, self.node)
             shards.reveal()
@@ -104,10 +104,10 @@ class ForgetNode(ChangeInSteps):
 
 @dataclass(frozen=True, slots=True)
 class HomeDown(ChangeInSteps):
-    """A home has been down for long: queues bound to the lifetime of the home's process are deleted.
+    """Delete the queues that do not outlive the process of a home, after the home has been down for a while.
 
     Attributes:
-        queues: their ids, as far as they are known; what the home has made since it is up again stays.
+        queues: ids of the queues, as known to the proposer; later queues of a restarted home stay.
     """
 
     home: int

@@ -17,7 +17,7 @@ class SetGlobalParameter(Change):
     """Set a global parameter of the broker, such as ``cluster_name``.
 
     Attributes:
-        value: any JSON, perhaps with passwords in URLs.
+        value: any JSON, possibly with passwords in URLs.
     """
 
     UNAUDITED: ClassVar[frozenset[str]] = frozenset({"value"})
@@ -37,7 +37,7 @@ class SetGlobalParameter(Change):
 
 @dataclass(frozen=True, slots=True)
 class ClearGlobalParameter(Change):
-    """Take a global parameter away."""
+    """Remove a global parameter."""
 
     name: str
 

@@ -21,10 +21,10 @@ class _Setting(ChangeInSteps):
     """Base of changes setting a policy.
 
     Attributes:
-        operator: whether the policy is an operator policy.
+        operator: True for an operator policy.
         pattern: regular expression, searched in the names of queues and exchanges.
         definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
-        priority: of all policies that match an object the highest is in force.
+        priority: of all matching policies, the one with the highest priority counts.
         apply_to: a key of :data:`jumpmq.topology.policies.APPLY_TO`.
     """
 
@@ -115,11 +115,11 @@ def _parts(policy: Policy) -> tuple[Any, ...]:
 def _bring_into_force(state: State, vhost: VirtualHost, policies: Policies) -> Steps:
     shards = Preparation(state, vhost, policies)
     yield from shards.prepare(resharding.follow(state, vhost, policies))
-    # From here to the records in one step: routing sees the old policies and bindings, or the new ones.
+    # One step up to the records: routing uses either the old policies and bindings, or the new ones.
     vhost.policies = policies
     following = vhost.in_force.follow()
     shards.reveal()
     state.records.hand_over()
-    # Limits of queues may follow later: thousands of queues take long, and none depends on another.
+    # Limits of queues may follow later: thousands of queues take long, and are independent of each other.
     state.later(f"following the policies of vhost '{vhost.name}'", following)
     return shards.changes

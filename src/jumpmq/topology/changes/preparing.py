@@ -1,9 +1,9 @@
 """Consequences of a change, prepared step by step, invisibly, and then published at once.
 
-Between the steps others are served, with the definitions as they were: queues that are not there yet get no messages,
-and exchanges route by the bindings that they had. What is revealed is laid out as it will be kept, so that thousands of
-queues and bindings are there in one short step. All records are in one commit, so that a crash leaves the definitions
-as they were before or as they are after.
+Between the steps clients are served, with the definitions as before: new queues get no messages, and exchanges route by
+their old bindings. The prepared objects have their final layout, so that thousands of queues and bindings are published
+in one short step. All records are in one commit, so that after a crash the definitions are either the old or the new
+ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Rebinding:
         self.twin = twin
 
     def reveal(self, exchange: Exchange) -> None:
-        """Change the bindings of the exchange."""
+        """Apply the changes to the exchange."""
         if self.twin is not None:
             exchange.take_over(self.twin)
             return
@@ -65,12 +65,12 @@ class Preparation:
     Call :meth:`end`, then :meth:`prepare`, then :meth:`reveal`.
 
     Args:
-        policies: those that will be in force.
-        coming: an exchange that will be there.
+        policies: policies in force after the change.
+        coming: exchange about to be added.
 
     Attributes:
-        changes: what was prepared.
-        ended: the queues that end.
+        changes: the prepared changes.
+        ended: queues about to be deleted.
     """
 
     def __init__(self, state: State, vhost: VirtualHost, policies: Policies, coming: Exchange | None = None) -> None:
@@ -78,9 +78,9 @@ class Preparation:
         self.ended: list[DeclaredQueue] = []
         self._state = state
         self._vhost = vhost
-        self._policies = policies  # policies in force after the change
+        self._policies = policies  # in force after the change
         self._exchange_coming = coming
-        self._coming = Coming(vhost)  # the queues, and the bindings that are to be noted
+        self._coming = Coming(vhost)  # the prepared queues and bindings
         self._rebindings: dict[Exchange, _Rebinding] = {}
 
     def end(self, queues: Iterable[DeclaredQueue]) -> Iterator[None]:
@@ -115,7 +115,7 @@ class Preparation:
             for exchange, rebinding in self._rebindings.items():
                 rebinding.reveal(exchange)
         vhost.note_bindings(self._coming)
-        prepared = records.withdraw()  # a shard's may have the key of one that ends
+        prepared = records.withdraw()  # a new shard may have the key of a deleted one
         for declared in self.ended:
             vhost.remove_queue(declared)
         records.append(prepared)

@@ -24,8 +24,8 @@ class DeclareQueue(Change):
     """Declare a queue; an existing queue must be equivalent, and keeps its number and home.
 
     Attributes:
-        definition: :meth:`Topology.define_queue` makes one; it gets its number when it takes effect.
-        server_named: whether the broker has made up the name, which may then start with ``amq.``.
+        definition: made by :meth:`Topology.define_queue`; its id is assigned when the change takes effect.
+        server_named: True for a name made by the broker, which may begin with ``amq.``.
     """
 
     definition: QueueDefinition
@@ -36,7 +36,9 @@ class DeclareQueue(Change):
             rules.refuse_reserved("queue", self.definition.name)
 
     def rights(self, state: State) -> Iterator[Right | TopicRight]:
-        """Dead-lettering needs the right to read the queue, and to write to its dead-letter exchange."""
+        """Yield also the rights for dead-lettering: to read from the queue, and to write to its dead letter
+        exchange.
+        """
         vhost, name, arguments = self.definition.vhost, self.definition.name, self.definition.arguments
         yield Right("configure", vhost, "queue", name)
         host, target = state.vhost(vhost), arguments.get("x-dead-letter-exchange")
@@ -103,9 +105,9 @@ def _require_number(state: State, definition: QueueDefinition) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeleteQueue(ChangeInSteps):
-    """Delete a queue with messages and bindings. No change unless name and number match.
+    """Delete a queue with its messages and bindings. No change unless name and id match.
 
-    :func:`queue_deletion` makes one of what a client asks for.
+    :func:`queue_deletion` makes the change for a client's request.
     """
 
     vhost: str
@@ -136,18 +138,18 @@ class DeleteQueue(ChangeInSteps):
 def queue_deletion(
     vhost: VirtualHost, name: str, *, if_unused: bool = False, if_empty: bool = False, connection: str | None = None
 ) -> DeleteQueue | None:
-    """Return the change that deletes a queue on request; None if the queue does not exist.
+    """Return the change that deletes a queue for a request; None if the queue does not exist.
 
-    Called at the queue's home: it depends on messages and consumers.
+    Called at the queue's home, because it depends on messages and consumers.
 
     Args:
-        if_unused: refuse while it has consumers.
-        if_empty: refuse while it has ready messages.
-        connection: who asks.
+        if_unused: True to refuse if the queue has consumers.
+        if_empty: True to refuse if the queue has ready messages.
+        connection: identity of the requesting connection.
 
     Raises:
-        PreconditionFailed: it is in use, or not empty.
-        ResourceLocked: it belongs to another connection exclusively.
+        PreconditionFailed: the queue is in use, or not empty.
+        ResourceLocked: another connection owns the queue.
     """
     if name not in vhost.queues:
         return None
@@ -164,9 +166,9 @@ def queue_deletion(
 
 @dataclass(frozen=True, slots=True)
 class MoveQueue(Change):
-    """Move a queue to a new home, with a new number; its messages follow. No change unless name and number match.
+    """Move a queue to a new home, with a new id; its messages follow. No change unless name and id match.
 
-    What is published from now on goes there, and is behind those that follow.
+    Messages published from now on go to the new home, and come after those that follow.
     """
 
     vhost: str

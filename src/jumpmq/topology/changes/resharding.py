@@ -1,4 +1,4 @@
-"""Shards follow policies, exchanges and nodes: the changes that make, bind and unbind the shards of all nodes."""
+"""Changes that make, bind and unbind the shards of all nodes, after changes of policies, exchanges and nodes."""
 
 from __future__ import annotations
 

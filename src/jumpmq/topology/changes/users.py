@@ -18,7 +18,7 @@ class PutUser(Change):
     """Add a user, or replace password and tags of an existing one.
 
     Attributes:
-        password_hash: opaque here; the broker makes and verifies it.
+        password_hash: hash made and verified by the broker; opaque here.
     """
 
     UNAUDITED: ClassVar[frozenset[str]] = frozenset({"password_hash"})
@@ -91,7 +91,7 @@ class SetPermissions(Change):
 
 @dataclass(frozen=True, slots=True)
 class ClearPermissions(Change):
-    """Take a user's permissions in a virtual host away."""
+    """Remove a user's permissions in a virtual host."""
 
     user: str
     vhost: str
@@ -141,7 +141,7 @@ class SetTopicPermissions(Change):
 
 @dataclass(frozen=True, slots=True)
 class ClearTopicPermissions(Change):
-    """Take a user's topic permissions in a virtual host away, for one exchange or, without a name, for all."""
+    """Remove a user's topic permissions in a virtual host: for one exchange, or for all without a name."""
 
     user: str
     vhost: str

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
-    """Add a virtual host with the predeclared exchanges; of an existing one only the given values change.
+    """Add a virtual host with the predeclared exchanges. If it exists, only the given values change.
 
     Attributes:
-        default_queue_type: of durable queues whose declaration names none; None leaves it as it is.
-        description, tags: words for operators; None leaves them as they are.
-        home: the number of the home that its clients are to be served by, 0 for any; None leaves it as it is.
+        default_queue_type: type of durable queues declared without one; None for no change.
+        description, tags: texts for operators; None for no change.
+        home: number of the home that serves its clients, 0 for any; None for no change.
     """
 
     name: str
@@ -74,8 +74,8 @@ class DeleteVirtualHost(ChangeInSteps):
 
     def steps(self, state: State) -> Steps:
         vhost = state.vhosts.pop(self.name)
-        state.revision += 1  # now, as steps follow: nobody may go on with what was concluded from the virtual host
-        for leave in state.leaving:  # who uses it still does so no more: it can be taken apart
+        state.revision += 1  # before the steps: conclusions from the virtual host are outdated from now on
+        for leave in state.leaving:  # its users stop using it, so that it can be taken apart
             leave(vhost)
         queues = list(vhost.declared.values())
         for declared in queues:
@@ -90,7 +90,7 @@ class DeleteVirtualHost(ChangeInSteps):
             ClearPermissions(user.name, self.name).effect(state)
             ClearTopicPermissions(user.name, self.name).effect(state)
         state.past.add(vhost.past)
-        vhost.past = state.past  # its channels have yet to close
+        vhost.past = state.past  # its channels are still closing
         state.records.put_virtual_host_limits(self.name, {})
         state.records.put_tracing(self.name, enabled=False)
         state.records.delete_virtual_host(self.name)
