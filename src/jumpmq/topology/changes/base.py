@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Change:
     """A change of definitions: a frozen dataclass with slots.
 
-    The name of the class is the name in logs of definitions, in audit lines and in the broker's log: together with the
-    names of the fields it must never change. No clock, random number or name of the local node may have a say in
-    :meth:`check` and :meth:`effect`: processes that decide the same log must reach the same definitions.
+    The class's name is the change's name in logs of definitions, in audit lines and in the broker's log. It must never
+    change, nor must the names of the fields. :meth:`check` and :meth:`effect` must not depend on a clock, random
+    numbers or the name of the local node: all processes that decide the same log have to reach the same definitions.
     """
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class Change:
     """All classes, by name."""
 
     UNAUDITED: ClassVar[frozenset[str]] = frozenset({"connection"})
-    """Fields omitted from audit lines: secrets, and the author, who is named anyway."""
+    """Fields omitted from audit lines: secrets, and the author, who is named separately."""
 
     def __init_subclass__(cls) -> None:
         # ``dataclass(slots=True)`` copies the class once it has fields. Common bases are no kinds.
@@ -34,7 +34,7 @@ class Change:
             Change.KINDS[cls.__name__] = cls
 
     def refuse_for_all(self) -> None:
-        """Refuse the change if no user may make it, before a client's rights are looked at: RabbitMQ's order.
+        """Refuse a change that no user may make, before the client's rights are checked, as in RabbitMQ's order.
 
         Raises:
             AMQPError: with the reason.
@@ -46,7 +46,7 @@ class Change:
         Changes by operators need none: the management API checks the tags of operators.
 
         Raises:
-            AMQPError: no user may make the change; RabbitMQ says so after the rights yielded before.
+            AMQPError: no user may make the change; RabbitMQ checks this after the rights yielded before.
         """
         return iter(())
 
@@ -61,24 +61,24 @@ class Change:
         """Refuse a change that removes the local node. Other nodes accept it; the local node then diverges and stops.
 
         Raises:
-            PreconditionFailed: the change does that.
+            PreconditionFailed: the change removes the local node.
         """
 
     def effect(self, state: State) -> Change | None:
         """Apply the checked change to memory and records, in one step.
 
         Returns:
-            The change as it took effect, where that differs; otherwise None.
+            The change as it took effect, if different; otherwise None.
         """
         raise NotImplementedError
 
     def inverse(self, state: State) -> list[Change]:
         """Return the changes undoing this change alone; called before :meth:`effect`, by :func:`undoing.inverse`.
 
-        Only changes that add or replace have an inverse, and unbinding.
+        Only changes that add or replace have an inverse, and so has unbinding.
 
         Raises:
-            AMQPError: there is no such virtual host or user; :meth:`check` would refuse the change.
+            AMQPError: the virtual host or user does not exist; :meth:`check` would refuse the change.
         """
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class Change:
         """Return True for a change without effect on the definitions. Only for changes that add or replace.
 
         Raises:
-            AMQPError: as :meth:`inverse`; or the definition exists with other properties.
+            AMQPError: as :meth:`inverse`; or the definition exists with different properties.
         """
         return self.inverse(state) == [self]
 
@@ -104,7 +104,7 @@ class Change:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Change:
-        """The inverse of :meth:`to_json`."""
+        """Return the change of a JSON value of :meth:`to_json`."""
         return from_json(Change.KINDS[value["change"]], {key: value[key] for key in value if key != "change"})
 
 
@@ -115,7 +115,7 @@ Steps = Generator[None, None, list[Change]]
 class ChangeInSteps(Change):
     """A change with many consequences, taking effect in steps.
 
-    Between the steps others are served, with the definitions as they were before.
+    Between the steps clients are served, with the definitions as before the change.
     """
 
     __slots__ = ()
@@ -126,10 +126,10 @@ class ChangeInSteps(Change):
 
 
 def take_effect(state: State, change: Change) -> Steps:
-    """Apply a checked change, in one step or in several.
+    """Apply a checked change, in one or several steps.
 
     Returns:
-        The change as it took effect, and those that followed.
+        The change as it took effect, and the changes that followed from it.
     """
     if isinstance(change, ChangeInSteps):
         with state.records.aside():
