@@ -32,7 +32,7 @@ CLUSTER_NAME = "cluster_name"
 """Global parameter with the cluster's name."""
 
 Later = Callable[[str, Iterator[None]], None]
-"""Runs the steps of long work with the given subject when there is time."""
+"""Runs the steps of long work, with the given subject, in time slices."""
 
 
 def at_once(subject: str, steps: Iterator[None]) -> None:
@@ -42,36 +42,37 @@ def at_once(subject: str, steps: Iterator[None]) -> None:
 
 
 class State:
-    """Definitions, with lookups and the making of queues.
+    """Definitions, with lookups, and the making of queues.
 
     Args:
         node: name of this broker's node.
-        home: number of the home that this process serves.
-        journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
+        home: number of the home served by this process.
+        journal: stores durable definitions, and the messages of queues; None stores nothing.
         streams: files of streams; None keeps messages in memory.
-        memory: what queues charge for the messages that they hold.
-        shared: whether the changes come from a log that is other processes' too, see :class:`Records`.
-        later: takes the steps of long work when there is time; all at once unless given.
-        dead_letters: takes messages that expired, overflowed or were rejected, see :class:`Queue`.
-        wake: asked by queues that want to be looked after, see :class:`Queue`.
+        memory: account of the memory for messages.
+        shared: True if changes come from a log shared with other processes, see :class:`Records`.
+        later: runs the steps of long work in time slices; by default all steps at once.
+        dead_letters: publishes messages that expired, overflowed or were rejected, see :class:`Queue`.
+        wake: schedules maintenance of queues, see :class:`Queue`.
 
     Attributes:
         vhosts, users, global_parameters: by name.
         homes: the node of each home, by number, in the order of joining.
-        forgotten: the same of homes that are gone, whose numbers are not used again.
-        left: the numbers of homes whose queues move to others.
-        sharding: knows the shards of exchanges.
-        records: where durable definitions are kept.
-        holdings: how much each user has made.
-        fences: the changes of rings that queues wait for.
-        epochs: numbers the owners of queues.
-        delivery_gate: up to when queues deliver.
-        past: what was counted of virtual hosts that are gone.
-        applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
-        deciding: the number of the last change whose decision has begun, the same in all processes.
-        counters: the next number of a queue, by home.
-        revision: grows with each change: what was concluded from definitions holds as long as it is the same.
-        leaving: called with a virtual host that is being deleted: it is found no more, and all in it is still there.
+        forgotten: the same for removed homes, whose numbers are not used again.
+        left: numbers of homes whose queues are moving away, before the homes are removed.
+        sharding: the shards of exchanges.
+        records: the records of durable definitions.
+        holdings: number of objects per user.
+        fences: ring changes that queues wait for.
+        epochs: assigns the owner epochs of queues.
+        delivery_gate: restricts the deliveries of queues.
+        past: counts of deleted virtual hosts.
+        applied: number of decided changes, accepted or refused; with a shared log, kept across restarts.
+        deciding: number of the change being decided, or decided last; equal in all processes.
+        counters: next number of a queue, by home.
+        revision: incremented by each change; conclusions from definitions are valid while it is unchanged.
+        leaving: called with a virtual host that is being deleted: it is not found any more, and its contents still
+            exist.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class State:
     ) -> None:
         self.node = node
         self.home = home
-        self._journal = journal  # where queues keep messages
+        self._journal = journal  # storage of queues' messages
         self.epochs = OwnerEpochs() if journal is None else OwnerEpochs(partial(journal.put, OWNER_EPOCH, "home"))
-        self._context = QueueContext(  # what all queues are given
+        self._context = QueueContext(  # shared by all queues
             journal=journal,
             streams=StreamFiles(None) if streams is None else streams,
             memory=MemoryAccount() if memory is None else memory,
@@ -119,12 +120,12 @@ class State:
 
     @property
     def cluster_name(self) -> str:
-        """Name of the cluster, by default the node's."""
+        """Name of the cluster; by default the node's name."""
         return str(self.global_parameters.get(CLUSTER_NAME, self.node))
 
     @property
     def nodes(self) -> dict[str, list[int]]:
-        """Numbers of homes by node, in order of joining; this node alone if none has joined."""
+        """Numbers of homes by node, in the order of joining; only this node if none has joined."""
         found: dict[str, list[int]] = {}
         for home, node in (self.homes or {self.home: self.node}).items():
             found.setdefault(node, []).append(home)
@@ -132,7 +133,7 @@ class State:
 
     @property
     def next_home(self) -> int:
-        """A number never used by a home."""
+        """Return a home number that was never used."""
         return max([0, *self.homes, *self.forgotten]) + 1
 
     def node_of(self, home: int) -> str:
@@ -143,7 +144,7 @@ class State:
         """Return a virtual host by name.
 
         Raises:
-            NotAllowed: there is none.
+            NotAllowed: there is no such virtual host.
         """
         try:
             return self.vhosts[name]
@@ -154,7 +155,7 @@ class State:
         """Return a user by name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such user.
         """
         try:
             return self.users[name]
@@ -176,7 +177,7 @@ class State:
     ) -> QueueDefinition:
         """Return the definition of a queue to declare.
 
-        One that is durable, and neither exclusive nor deleted automatically, has its virtual host's default queue type.
+        A durable queue that is neither exclusive nor deleted automatically gets its virtual host's default queue type.
         """
         default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
@@ -184,8 +185,9 @@ class State:
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)
 
     def number(self, definition: QueueDefinition) -> QueueDefinition:
-        """Return a definition with the next number of its home. Assigned when the declaration takes effect, so that all
-        processes agree. A queue numbered already, on its node's disk, keeps the number."""
+        """Return a definition with the next number of its home. The number is assigned when the declaration takes
+        effect, so that all processes agree. A queue that already has a number, on its node's disk, keeps it.
+        """
         counter = self.counters.get(definition.home, 1)
         if definition.id:
             self.counters[definition.home] = max(counter, (definition.id & COUNTER) + 1)
@@ -201,7 +203,7 @@ class State:
         return replace(definition, id=home << HOME_BITS | counter, home=home, before=definition.id, original=original)
 
     def is_to_come(self, id: int) -> bool:
-        """Return True if this home will assign the id in a change that has not taken effect here."""
+        """Return True if this home will assign the id in a change that has not taken effect here yet."""
         return home_of(id) == self.home and id & COUNTER >= self.counters.get(self.home, 1)
 
     def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
@@ -218,7 +220,7 @@ class State:
             id: id of the local queue, which may be moving to another home.
         """
         kept: tuple[str, ...] = ("x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl")
-        if QUEUE_TYPES[definition.type].append_only:  # its messages wait in a classic queue
+        if QUEUE_TYPES[definition.type].append_only:  # an append-only queue's messages wait in a classic queue
             kept = ()
         arguments = Arguments([field for field in definition.arguments.fields if field.name in kept])
         return self._make_contents(replace(definition, id=id | BEHIND, home=self.home, arguments=arguments))
@@ -254,8 +256,7 @@ class State:
         self.vhosts[definition.vhost].insert_queue(self.make_queue(definition))
 
     def flush_rings(self) -> None:
-        """Pass the changed hash rings to the journal; called before every commit of the journal.
-
-        A burst of bindings so writes its ring once.
+        """Pass changed hash rings to the journal, before every commit. A burst of bindings thus writes its ring
+        once.
         """
         self.records.flush_rings()

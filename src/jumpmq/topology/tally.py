@@ -10,15 +10,16 @@ class Tally:
     """Message counts as in RabbitMQ's ``message_stats``.
 
     Attributes:
-        publish: taken from a client.
+        publish: messages received from clients.
         routed: number of copies given to queues.
-        confirm: that the client was told of.
-        return_unroutable, drop_unroutable: that reached no queue, by whether the client had it back (``mandatory``).
-        deliver, deliver_no_ack: sent to consumers, with acknowledgement wanted or without.
-        get, get_no_ack: the same with ``basic.get``.
-        get_empty: times that nothing was there to get.
-        redeliver: of those sent, how many for another time.
-        ack: acknowledged.
+        confirm: messages confirmed to clients.
+        return_unroutable, drop_unroutable: messages that reached no queue, returned to the client (``mandatory``) or
+            not.
+        deliver, deliver_no_ack: messages delivered to consumers, with and without acknowledgement.
+        get, get_no_ack: the same for ``basic.get``.
+        get_empty: number of ``basic.get`` without a message.
+        redeliver: number of repeated deliveries.
+        ack: acknowledged messages.
     """
 
     publish: int = 0
@@ -60,8 +61,8 @@ class DeletedCounts:
     """Counts of deleted objects.
 
     Attributes:
-        channels: of channels, and of messages that needed none.
-        queues: by the kind of queue.
+        channels: counts of channels, and of messages published without a channel.
+        queues: counts of queues, by kind.
     """
 
     channels: Tally = field(default_factory=Tally)
@@ -74,5 +75,5 @@ class DeletedCounts:
             self.queues.setdefault(kind, Tally()).add(tally)
 
     def add_queue(self, queue: Queue) -> None:
-        """A queue is gone."""
+        """Add the counts of a deleted queue."""
         self.queues.setdefault(queue.type, Tally()).add(Tally.of_queue(queue))

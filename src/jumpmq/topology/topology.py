@@ -1,8 +1,8 @@
 """All definitions of a broker, and the only way to change them.
 
-A change is a value (:mod:`jumpmq.topology.changes`), which is *proposed*. In its turn it is *checked*, and *takes
-effect* in memory and in the journal as far as it is durable, together with what follows from it (shards): as a
-whole, in one commit. A change that is refused changes nothing.
+A change is a value (:mod:`jumpmq.topology.changes`) that is *proposed*. In its turn it is *checked*, and *takes
+effect*: in memory, and, if durable, in the journal, together with its consequences (shards), as a whole, in one commit.
+A refused change changes nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +36,9 @@ class Topology(State):
     Args: as those of :class:`State`.
 
     Attributes:
-        listeners: called with each change that took effect, first the one that was proposed.
-        log: the order of changes: this process's own, or a log that other processes share.
-        locator: place of queues without their own locator, see :data:`LOCATORS`.
+        listeners: called with each change that took effect, the proposed change first.
+        log: the order of changes: of this process alone, or a log shared with other processes.
+        locator: placement of queues without a locator of their own, see :data:`LOCATORS`.
     """
 
     def __init__(
@@ -67,17 +67,18 @@ class Topology(State):
         )
         self.listeners: list[Listener] = []
         self.locator = CLIENT_LOCAL
-        self._proposals = Proposals(self._take, later)  # pending changes
+        self._proposals = Proposals(self._take, later)  # undecided changes
         self.log: CommonLog = LocalLog(self.decide)
 
     # --- changing ---
 
     def propose(self, change: Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:
-        """Propose a change, decided in its turn, mostly at once in a single process.
+        """Propose a change. It is decided in its turn, in a single process mostly at once.
 
         Args:
-            limited: whether the asker waits for a limited time while the common log stands still. The change is refused
-                with :class:`~jumpmq.amqp.errors.MetadataTimeout` then, and not asked for if that is known already.
+            limited: True if the asker waits for a limited time while the shared log is stalled. The change is then
+                refused with :class:`~jumpmq.amqp.errors.MetadataTimeout`; if the log is known to be stalled, it is not
+                proposed.
         """
         pending = Pending(change, asker)
         pending.limited = limited
@@ -89,10 +90,10 @@ class Topology(State):
         self._proposals.add(pending)
 
     def apply(self, change: Change, asker: Asker = THE_BROKER) -> list[Change]:
-        """As :meth:`propose`, and let nothing else happen until it is decided here: as a replay and a start do.
+        """Propose a change and decide it before anything else, as a replay and a start do.
 
         Returns:
-            The change as it took effect, and those that followed.
+            The change as it took effect, and the changes that followed from it.
 
         Raises:
             AMQPError: the change is refused, and nothing has changed.
@@ -121,10 +122,10 @@ class Topology(State):
             self.check(pending.change)
             effects = yield from take_effect(self, pending.change)
         finally:
-            # A refused change has a number too: a process that restarts must not decide it a second time.
+            # A refused change has a number, too: a restarted process must not decide it again.
             self.applied = pending.number
             self.records.put_applied(self.applied)
-        # Before anything else may end the commit: the entry is in the commit of its effect.
+        # Before anything else ends the commit: the entry is in the commit of its effect.
         self.log.note(pending)
         self.revision += 1
         for number, effect in enumerate(effects):
@@ -153,8 +154,8 @@ class Topology(State):
         """Return the definition of a queue to declare.
 
         Args:
-            home: where its messages will be; unless given, here or where the fewest queues are, as its locator says,
-                or where there are as many copies as it asks for. One that is exclusive is here.
+            home: home of the queue's messages. By default chosen by the queue's locator: here, the home with the fewest
+                queues, or a home with as many copies as requested. An exclusive queue is here.
         """
         is_free = home is None and self.log.is_shared and not exclusive
         if home is None:

@@ -12,7 +12,7 @@ Operation = Literal["configure", "write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Regular expressions by operation, searched in the name of the resource; an empty one allows nothing."""
+    """A regular expression per operation, searched in the name of the resource; an empty one allows nothing."""
 
     configure: str
     write: str
@@ -30,16 +30,17 @@ class Permissions:
         return patterns.search(pattern or "^$", name or "amq.default")
 
     def allows_any(self, operation: Operation) -> bool:
-        """Return True if the operation may be allowed on some name: the expression is not a closed one."""
+        """Return True if the operation may be allowed on some name, that is, if the expression is not empty."""
         return getattr(self, operation) not in ("", "^$")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissions:
-    """One regular expression an operation, searched in routing keys published to a topic exchange, or bound with.
+    """A regular expression per operation, searched in the routing keys of publishes to a topic exchange, or in binding
+    keys.
 
-    ``{username}`` and ``{vhost}`` stand for the user's and the virtual host's name, as they are: what is special in an
-    expression is not special in them. ``{client_id}`` is for protocols whose clients have one, and stays as it is here.
+    ``{username}`` and ``{vhost}`` are replaced by the names of user and virtual host, taken literally. ``{client_id}``
+    is for protocols whose clients have an id, and is not replaced here.
     """
 
     write: str
@@ -80,10 +81,10 @@ class User:
     """A user.
 
     Attributes:
-        password_hash: opaque here.
+        password_hash: opaque hash.
         permissions: by virtual host.
-        topic_permissions: by virtual host and topic exchange; what is not there is allowed.
-        limits: those that are set (:data:`jumpmq.topology.limits.USER_LIMITS`).
+        topic_permissions: by virtual host and topic exchange; exchanges without an entry are allowed.
+        limits: the limits that are set (:data:`jumpmq.topology.limits.USER_LIMITS`).
     """
 
     name: str

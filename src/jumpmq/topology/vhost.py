@@ -1,6 +1,6 @@
 """A virtual host: exchanges, queues, bindings and their relations, and routing.
 
-What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.changes`.
+The permitted operations, with their conditions, are in :mod:`jumpmq.topology.changes`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def default_description(name: str) -> str:
 
 
 class Before(NamedTuple):
-    """An exchange, before a change."""
+    """The state of an exchange before a change."""
 
     placement: Placement
     destinations: Mapping[str, Destination]
@@ -65,30 +65,30 @@ class AwaitedRingChanges(Protocol):
 class VirtualHost:
     """A name space of exchanges and queues.
 
-    ``insert_`` methods add what the rules allow or the records keep. ``remove_`` methods take away, with all that hangs
-    on it, and also from the records: only here is known what goes along.
+    Methods ``insert_...`` add objects that the rules allow or the records have. Methods ``remove_...`` remove objects
+    with all dependent objects, from the records, too: only this class knows the dependencies.
 
     Args:
-        name: such as ``/``.
-        records: where durable definitions are kept.
+        name: name, such as ``/``.
+        records: the records of durable definitions.
         holdings: counts of objects made by users.
-        fences: told when the rings of exchanges change; None where nothing waits for another queue.
+        fences: notified of changes of exchanges' rings; None if queues never wait for other queues.
 
     Attributes:
         exchanges: by name.
         declared: all queues, by name.
-        queues: the contents of those whose home is here, by name.
-        departed: what is here of those that are on their way to another home, by name.
-        default_queue_type: of durable queues whose declaration names none.
-        description, tags: words for operators.
-        home: the number of the home that its clients are to be served by, 0 for any.
+        queues: contents of queues at this home, by name.
+        departed: local parts of queues that are moving to another home, by name.
+        default_queue_type: type of durable queues declared without one.
+        description, tags: texts for operators.
+        home: number of the home that serves the clients; 0 for any.
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
         policies: its policies and operator policies.
         in_force: of these, what is in force for each queue and exchange.
         shards: its queues that are named as shards of an exchange.
         binding_count: bindings, without those of the default exchange.
         past: what was counted of channels and queues that are gone.
-        limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
+        limits: the limits that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class VirtualHost:
         self.home = 0
         self.tracing = False
         self.records = records
-        self._holdings = holdings  # how much each user has made
+        self._holdings = holdings  # number of objects per user
         self.exchanges: dict[str, Exchange] = {}
         self.declared: dict[str, DeclaredQueue] = {}
         self.queues: dict[str, Queue] = {}
@@ -113,8 +113,8 @@ class VirtualHost:
         self.binding_count = 0
         self.shards = ShardTable()
         self.in_force = PoliciesInForce(self)
-        self._owned: dict[str, dict[DeclaredQueue, None]] = {}  # exclusive queues by the identity of their connection
-        # Bindings by where they lead, with who made them; not those of the default exchange, as every queue has one.
+        self._owned: dict[str, dict[DeclaredQueue, None]] = {}  # exclusive queues by owning connection
+        # Bindings by destination, with their creators; without those of the default exchange, which every queue has.
         self._bound_to: dict[Destination, dict[Binding, str]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
@@ -129,7 +129,7 @@ class VirtualHost:
         """Return an exchange by name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such exchange.
         """
         try:
             return self.exchanges[name]
@@ -140,11 +140,11 @@ class VirtualHost:
         """Return the contents of a queue by name. A departing queue is served here until all homes know its new home.
 
         Args:
-            connection: the identity of who wants it; None may have any.
+            connection: identity of the requesting connection; None may use every queue.
 
         Raises:
             NotFound: the queue does not exist, or belongs to another home.
-            ResourceLocked: it belongs to another connection exclusively.
+            ResourceLocked: another connection owns the queue.
         """
         try:
             queue = self.queues[name]
@@ -195,7 +195,7 @@ class VirtualHost:
         return [declared.definition for declared in self.declared.values()]
 
     def queues_of(self, home: int) -> list[DeclaredQueue]:
-        """The queues of a home."""
+        """Return the queues of a home."""
         return [declared for declared in self.declared.values() if declared.definition.home == home]
 
     def ended_with(self, home: int) -> list[DeclaredQueue]:
@@ -212,7 +212,7 @@ class VirtualHost:
             yield from exchange.bindings
 
     def bindings_to(self, destination: Destination) -> list[Binding]:
-        """All bindings that lead to a queue or exchange, the oldest first."""
+        """Return all bindings to a queue or exchange, oldest first."""
         bound = list(self._bound_to.get(destination, ()))
         if not isinstance(destination, Exchange) and (default := self.exchanges.get("")) is not None:
             binding = default_binding(destination.name)
@@ -238,8 +238,8 @@ class VirtualHost:
         """Return an exchange by name, for a client's publish.
 
         Raises:
-            NotFound: there is none.
-            AccessRefused: it is internal.
+            NotFound: there is no such exchange.
+                AccessRefused: the exchange is internal.
         """
         exchange = self.exchange(name)
         if exchange.internal:
@@ -252,7 +252,7 @@ class VirtualHost:
         Args:
             exchange: a name is looked up with :meth:`publishable`.
             messages: in published order.
-            plain: whether none of them has headers, which is much faster.
+            plain: True if no message has headers, which is much faster.
 
         Raises:
             NotFound, AccessRefused: as :meth:`publishable`.
@@ -262,7 +262,7 @@ class VirtualHost:
         return route(exchange, messages, plain, self._alternate)
 
     def preview(self, exchange: str | Exchange, messages: list[Message], plain: bool = False) -> Routes:
-        """As :meth:`route`, of messages that may not be published after all: nothing is counted."""
+        """As :meth:`route`, for messages that may not be published: nothing is counted."""
         if isinstance(exchange, str):
             exchange = self.publishable(exchange)
         return preview(exchange, messages, plain, self._alternate)
@@ -295,12 +295,12 @@ class VirtualHost:
         return None if declared is None else declared.destination
 
     def removing_exchange(self, exchange: Exchange) -> Iterator[None]:
-        """As :meth:`remove_exchange`, a step a binding; in the last the exchange goes."""
+        """As :meth:`remove_exchange`, one binding per step; the last step removes the exchange."""
         for binding in list(exchange.bindings):
             self._take_binding(exchange, binding)
             yield
         yield from self.removing_bindings_to(exchange)
-        if self.exchanges.get(exchange.name) is exchange:  # else deleted automatically with its last binding
+        if self.exchanges.get(exchange.name) is exchange:  # otherwise deleted automatically with its last binding
             self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -354,7 +354,7 @@ class VirtualHost:
             discard(self._owned, declared.owner, declared)
         self.shards.remove(declared)
         self._remove_bindings_to(declared.destination)
-        if not self.declared:  # the table of many keeps its size
+        if not self.declared:  # an emptied table would keep its size
             self.declared.clear()
             self.queues.clear()
         self.records.delete_queue(definition)
@@ -381,7 +381,7 @@ class VirtualHost:
             self.exchanges[source].lead(bindings, new.destination)
 
     def follow_home(self, home: int, node: str) -> None:
-        """A home has moved to a new node."""
+        """Note the new node of a home."""
         for declared in self.declared.values():
             if declared.definition.home == home and declared.contents is not None:
                 declared.contents.node = node
@@ -409,8 +409,9 @@ class VirtualHost:
             self.remove_exchange(source)
 
     def removing_bindings_to(self, destination: Destination) -> Iterator[None]:
-        """Remove the bindings to a queue or exchange, one per step. Meanwhile remaining ones still route, as in
-        RabbitMQ."""
+        """Remove the bindings to a queue or exchange, one per step. The remaining bindings route meanwhile, as in
+        RabbitMQ.
+        """
         for binding in self.bindings_to(destination):
             self.remove_binding(binding)
             yield
@@ -435,10 +436,11 @@ class VirtualHost:
 
     @contextmanager
     def in_order(self, *exchanges: Exchange) -> Iterator[None]:
-        """Change bindings of exchanges within the block: on ordered exchanges, messages of moved keys wait for those in
-        the old queues."""
+        """Change bindings of exchanges within the block. On ordered exchanges, messages of moved keys then wait for
+        messages in the old queues.
+        """
         fences = self.fences
-        # The placement that messages present now were routed by, before any binding changes.
+        # The placement that routed the present messages, before any binding changes.
         before = [(one, fences.before(one)) for one in exchanges if one.ordered and fences is not None]
         yield
         for exchange, placed in before:
@@ -450,7 +452,7 @@ class VirtualHost:
             for exchange in exchanges:
                 fences.changed(exchange)
 
-    # --- much at once ---
+    # many at once
 
     def binders(self, destination: Destination) -> dict[Binding, str]:
         """Return all bindings of named exchanges to a queue or exchange, oldest first, with their authors."""
@@ -477,7 +479,7 @@ class VirtualHost:
     # --- the end ---
 
     def removing_exchanges(self) -> Iterator[None]:
-        """Take all exchanges away, in steps."""
+        """Remove all exchanges, in steps."""
         for exchange in list(self.exchanges.values()):
             if exchange.name in self.exchanges:
                 yield from self.removing_exchange(exchange)

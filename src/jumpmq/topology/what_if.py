@@ -1,7 +1,7 @@
 """Preview of a change to a hash exchange's destinations, without applying it.
 
-A sample of keys is routed before and after, on outlines of rings, which have no buckets. How much moves at least
-follows from the shares alone: what destinations gain, others must lose.
+A sample of keys is routed before and after the change, on outlines of rings, which have no buckets. The minimum to move
+follows from the shares alone: destinations that gain need keys from the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jumpmq.hashing.outline import RingOutline
 from jumpmq.hashing.ring import Removal
 
 SAMPLE = 1 << 17
-"""Keys that are routed: shares are within 0.3 % of all keys, 95 times of 100."""
+"""Number of sample keys: shares are within 0.3 % of all keys, with a probability of 95 %."""
 
 OCTETS_A_KEY, OCTETS_A_DESTINATION = 200, 2000
 """Maximum memory of a plan per sample key and per destination, in octets."""
@@ -44,11 +44,11 @@ class MovedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class RemovalOutcome:
-    """Moves for a way of removing a destination.
+    """Moves caused by a method of removing destinations.
 
     Attributes:
-        moved: the share of all keys.
-        moves: by share, the greatest first.
+        moved: share of all keys that moves.
+        moves: moves by descending share.
     """
 
     moved: float
@@ -56,15 +56,16 @@ class RemovalOutcome:
 
 
 def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, RemovalOutcome]:
-    """Return the moves of steps on a ring, by way of removing.
+    """Return the moves of steps on a ring, by method of removing.
 
-    The ring's own way is begun with as the ring is; the other with one that has the same destinations.
+    The ring's own method starts with the ring as it is; the other method starts with a new ring of the same
+    destinations.
 
     Args:
-        state: of the ring.
+        state: state of the ring.
 
     Raises:
-        ValueError: a step cannot be made.
+        ValueError: a step is impossible.
     """
     keys, found = _keys(), dict[Way, RemovalOutcome]()
     ways: tuple[Removal, ...] = ("minimal", "shift")
@@ -97,10 +98,10 @@ def least(before: dict[str, int], after: dict[str, int]) -> float:
 
 
 def weights_after(before: dict[str, int], steps: Sequence[Step]) -> dict[str, int]:
-    """The weights of destinations once the steps are made.
+    """Return the weights of destinations after the steps.
 
     Raises:
-        ValueError: a step cannot be made.
+        ValueError: a step is impossible.
     """
     found = dict(before)
     for name, weight in steps:

@@ -47,7 +47,7 @@ EXCHANGE_TYPES: dict[str, type[Exchange]] = {cls.type: cls for cls in _ALL}
 
 
 def exchange_type(name: str) -> type[Exchange]:
-    """The class of an exchange type.
+    """Return the class of an exchange type.
 
     Raises:
         PreconditionFailed: there is no such type (406, as RabbitMQ 4.0; 503 before).
@@ -60,7 +60,7 @@ def exchange_type(name: str) -> type[Exchange]:
 
 
 def make_exchange(definition: ExchangeDefinition) -> Exchange:
-    """An exchange as declared, without bindings.
+    """Return a declared exchange, without bindings.
 
     Raises:
         PreconditionFailed: unknown type, or arguments invalid for the type (406).

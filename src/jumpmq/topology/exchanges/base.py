@@ -19,32 +19,33 @@ Destination = Union[Queue, DeclaredQueue, "Exchange"]
 """Target of a binding: a local queue's contents, or else the declared queue, or an exchange."""
 T = TypeVar("T")
 Split = tuple[dict[Destination, list[T]], list[T]]
-"""Result of routing a run of messages: messages by destination, and unroutable ones.
+"""Result of routing a run of messages: messages by destination, and unroutable messages.
 
-Two destinations may be given the same list: it must not be changed.
+Destinations may share a list, which must not be changed.
 """
 Tally = Callable[[], None]
 """Counts, at an exchange, a run of messages that was previewed and is published now."""
 Previewed = tuple[Split[T], Tally | None]
-"""Result of routing a run of messages without counting it, and what counts the run; None where nothing is counted."""
+"""Result of routing a run of messages without counting, and a function that counts the run; None without counts."""
 
 
 class Exchange(ABC):
     """An exchange of a virtual host.
 
-    A type implements :meth:`added` and :meth:`removed`, to keep its own view of the bindings, and
-    :meth:`destinations`. One that can decide for many messages at once also overrides :meth:`split`.
+    A type implements :meth:`destinations`, and :meth:`added` and :meth:`removed` to keep its own view of the bindings.
+    A type that can route many messages at once also overrides :meth:`split`.
 
     Attributes:
-        definition: how it was declared.
-        bindings: every binding with its destination, the oldest first.
-        declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
-        alternate: the one in force, by argument or policy.
-        fed_further: how many of the bindings lead to an exchange.
-        feeds_remote: how many lead to a queue of another home.
-        ordered: whether messages of keys that come to other queues are to wait for those that went before.
-        received: messages published to it since the broker started.
-        published_in, published_out: messages that clients published to it, and how many queues got as many.
+        definition: the declaration.
+        bindings: each binding with its destination, oldest first.
+        declared_alternate: argument with the name of the alternate exchange; None without one.
+        alternate: name of the alternate exchange in force, by argument or policy.
+        fed_further: number of bindings to exchanges.
+        feeds_remote: number of bindings to queues of other homes.
+        ordered: True if messages of moved keys wait for earlier messages in the old queues.
+        received: number of messages published to it since the broker's start.
+        published_in, published_out: number of messages published by clients, and number of queues that got such
+            messages.
     """
 
     type: ClassVar[str]
@@ -53,7 +54,7 @@ class Exchange(ABC):
     kept_by_twins: ClassVar[frozenset[str]] = frozenset(
         {"alternate", "ordered", "received", "published_in", "published_out"}
     )
-    """The attributes that do not follow from the declaration and the bindings."""
+    """Attributes that do not follow from the declaration and the bindings."""
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         """
@@ -78,7 +79,7 @@ class Exchange(ABC):
         """Refuse a binding unsuitable for the exchange type.
 
         Args:
-            queue_type: the kind of the queue that it leads to; None for an exchange.
+            queue_type: kind of the destination queue; None for an exchange.
 
         Raises:
             PreconditionFailed: with the reason.
@@ -94,7 +95,7 @@ class Exchange(ABC):
     def unbind(self, binding: Binding) -> None:
         """Remove an existing binding."""
         destination = self.bindings.pop(binding)
-        if not self.bindings:  # the table of many keeps its size
+        if not self.bindings:  # an emptied table would keep its size
             self.bindings.clear()
         if not isinstance(destination, Queue):
             self._count_further(destination, -1)
@@ -104,7 +105,7 @@ class Exchange(ABC):
         """Redirect all existing bindings of a queue to its replacement.
 
         Args:
-            bindings: the oldest first.
+            bindings: the bindings, oldest first.
         """
         for binding in bindings:
             before = self.bindings[binding]
@@ -123,7 +124,7 @@ class Exchange(ABC):
     def twin(self) -> Generator[None, None, Self]:
         """Build, step by step, an exchange with equal bindings and routing.
 
-        Bindings that many steps add and remove there take effect together by :meth:`take_over`.
+        Changes of bindings made there in many steps take effect together by :meth:`take_over`.
         """
         twin = type(self)(self.definition)
         for binding, destination in self.bindings.items():
@@ -139,7 +140,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def added(self, binding: Binding, destination: Destination) -> None:
-        """A binding has come."""
+        """Handle a new binding."""
 
     @abstractmethod
     def removed(self, binding: Binding, destination: Destination) -> None:
@@ -158,11 +159,11 @@ class Exchange(ABC):
         return split(envelopes, self.destinations)
 
     def preview(self, messages: list[Message]) -> Previewed[Message]:
-        """As :meth:`split`, and nothing is counted: whether the messages will be published is not known yet."""
+        """As :meth:`split`, without counting: the messages may not be published."""
         return self.split(messages), None
 
     def preview_envelopes(self, envelopes: list[Envelope]) -> Previewed[Envelope]:
-        """As :meth:`split_envelopes`, and nothing is counted."""
+        """As :meth:`split_envelopes`, without counting."""
         return self.split_envelopes(envelopes), None
 
     def placement(self) -> Placement | None:
@@ -178,7 +179,7 @@ def string_argument(definition: ExchangeDefinition, name: str) -> str | None:
     """Return a declaration argument of type string; None if absent.
 
     Raises:
-        PreconditionFailed: it is something else.
+        PreconditionFailed: the argument is not a string.
     """
     field = definition.arguments.get(name)
     if field is None:

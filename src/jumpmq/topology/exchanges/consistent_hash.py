@@ -1,9 +1,9 @@
 """The consistent hash exchange, RabbitMQ's ``x-consistent-hash``: every key to one destination, by weight.
 
-The binding key is the weight: how many buckets of the ring the destination gets. What is hashed is the routing key, or
-the header that the declare argument ``hash-header`` names, or the property that ``hash-property`` names. A message that
-lacks it is hashed as if it were the atom ``undefined``, so that all such messages share one destination. The hash is
-RabbitMQ's, or the one that the declare argument ``hash-function`` names.
+The binding key is the weight: the destination's number of buckets on the ring. The hashed value is the routing key, the
+header named by the argument ``hash-header``, or the property named by ``hash-property``. A message without it is hashed
+like the atom ``undefined``, so that all such messages have one destination. The hash function is RabbitMQ's, or the one
+named by the argument ``hash-function``.
 """
 
 import re
@@ -32,12 +32,12 @@ _INTEGER = re.compile(rb"[+-]?[0-9]+")
 
 
 class ConsistentHashExchange(Exchange):
-    """Of several bindings to a destination the oldest determines the weight.
+    """A consistent hash exchange. Of several bindings to a destination, the oldest determines the weight.
 
     Attributes:
         ring: destinations by their labels (:func:`label`).
-        missing_count: messages that lacked the header or property, since the broker started.
-        traffic: counts keys; None where they are not counted.
+        missing_count: number of messages without the header or property, since the broker's start.
+        traffic: counts keys; None without counting.
     """
 
     type = "x-consistent-hash"
@@ -79,7 +79,7 @@ class ConsistentHashExchange(Exchange):
 
     def twin(self) -> Generator[None, None, Self]:
         twin = yield from super().twin()
-        twin.ring = HashRing.restore(self.ring.state())  # how it came about decides how keys move
+        twin.ring = HashRing.restore(self.ring.state())  # its history decides which keys move
         return twin
 
     def lead(self, bindings: list[Binding], destination: Destination) -> None:
@@ -91,7 +91,7 @@ class ConsistentHashExchange(Exchange):
     def restore_ring(self, state: dict[str, Any]) -> None:
         """Replace the ring built from bindings by a stored ring, to keep the destination of every key.
 
-        Destinations of the stored ring that are not bound (so) any more leave it, bound ones that it lacks join it.
+        Destinations of the stored ring without such a binding leave the ring; bound destinations missing in it join.
         """
         self.ring = HashRing.restore(state)
         self._order = None
@@ -121,7 +121,7 @@ class ConsistentHashExchange(Exchange):
 
     @property
     def missing_destination(self) -> str | None:
-        """The label of the destination of messages that lack the header or property."""
+        """Label of the destination of messages without the header or property."""
         return self.ring.route(MISSING)
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
@@ -151,7 +151,9 @@ class ConsistentHashExchange(Exchange):
     def _count(
         self, keys: list[bytes] | list[bytes | int], missing: int, places: list[int], order: list[Destination]
     ) -> None:
-        """Count previewed keys. Their places are those of an order, and are found again where the order has changed."""
+        """Count previewed keys. Their indexes refer to an order of destinations, and are looked up again if the
+        order has changed.
+        """
         self.missing_count += missing
         if self.traffic is None or not self._by_label:
             return
@@ -200,7 +202,7 @@ def weight(binding_key: bytes) -> int:
     """Parse a binding key as weight.
 
     Raises:
-        PreconditionFailed: it is no integer from 1 to ``MAX_WEIGHT``.
+        PreconditionFailed: the key is not an integer from 1 to ``MAX_WEIGHT``.
     """
     if not _INTEGER.fullmatch(binding_key):
         raise PreconditionFailed(f"The binding key must be an integer: {erlang.binary(binding_key)}")
@@ -213,9 +215,9 @@ def weight(binding_key: bytes) -> int:
 
 
 def label(destination: Destination) -> str:
-    """The name of a destination on the ring: the queue's own, and ``exchange:NAME`` for an exchange.
+    """Return the label of a destination on the ring: a queue's name, or ``exchange:NAME``.
 
-    Queues whose names start like a label of another kind are labelled ``queue:NAME``.
+    A queue whose name begins like a label of another kind gets ``queue:NAME``.
     """
     if isinstance(destination, Exchange):
         return f"exchange:{destination.name}"

@@ -1,8 +1,8 @@
 """The deduplication exchange, ``x-message-deduplication`` of noxdafox's plugin: a fanout that passes each message once.
 
-What a message is, its header ``x-deduplication-header`` says; one without it passes. Which were seen is known by the
-exchange's queue (:mod:`jumpmq.queues.deduplicating`), for as many messages as ``x-cache-size`` says, or for
-``x-cache-ttl`` milliseconds.
+The header ``x-deduplication-header`` identifies a message; a message without the header always passes. The exchange's
+queue (:mod:`jumpmq.queues.deduplicating`) remembers messages: as many as ``x-cache-size`` says, for ``x-cache-ttl``
+milliseconds.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from jumpmq.topology.exchanges.holding import HoldingExchange
 SIZE, TTL, PERSISTENCE = "x-cache-size", "x-cache-ttl", "x-cache-persistence"
 
 MOST = (1 << 63) - 1
-"""Entries of a cache, and milliseconds."""
+"""Maximum number of entries of a cache, and of milliseconds."""
 
 
 class DeduplicationExchange(HoldingExchange, FanoutExchange):
@@ -53,10 +53,10 @@ class DeduplicationExchange(HoldingExchange, FanoutExchange):
 
 
 def _positive(definition: ExchangeDefinition, name: str) -> int | None:
-    """An integer argument, which may be given as text.
+    """Return an integer argument, which may be a text.
 
     Raises:
-        PreconditionFailed: it is none, or less than 1.
+        PreconditionFailed: the argument is not an integer, or less than 1.
     """
     field = definition.arguments.get(name)
     if field is None:

@@ -1,7 +1,7 @@
-"""The delayed message exchange, ``x-delayed-message`` of RabbitMQ's plugin, routes messages with ``x-delay`` later.
+"""The delayed message exchange, ``x-delayed-message`` of RabbitMQ's plugin: routes messages with ``x-delay`` later.
 
-It routes as an exchange of the type that the declare argument ``x-delayed-type`` names, and is one: a class is made of
-each type. The header is negative when the message comes back, so that it is not delayed again.
+It routes as an exchange of the type in the argument ``x-delayed-type``, and is a subclass of that type. When a message
+comes back, its header is negative, so that it is not delayed again.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from jumpmq.topology.exchanges.base import Exchange, string_argument
 from jumpmq.topology.exchanges.holding import HoldingExchange
 
 DELAYED_TYPE = "x-delayed-type"
-"""The argument that names the type of exchange to route as."""
+"""Argument with the type of exchange for routing."""
 
 
 class DelayedMessageExchange(HoldingExchange):
@@ -29,7 +29,7 @@ class DelayedMessageExchange(HoldingExchange):
 
 
 def delayed_type(definition: ExchangeDefinition) -> str:
-    """The type of exchange that a delayed message exchange routes as.
+    """Return the type of exchange for a delayed message exchange's routing.
 
     Raises:
         PreconditionFailed: the argument is missing.
@@ -42,7 +42,7 @@ def delayed_type(definition: ExchangeDefinition) -> str:
 
 @cache
 def delaying(kind: type[Exchange]) -> type[Exchange]:
-    """The class of exchanges that delay messages, and else are of a type."""
+    """Return the class of delaying exchanges of a type."""
 
     class Delaying(DelayedMessageExchange, kind):  # type: ignore[misc, valid-type]
         compared_arguments = (*kind.compared_arguments, DELAYED_TYPE)

@@ -18,7 +18,7 @@ class DirectExchange(Exchange):
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
-        # By routing key. Most have one binding, and a table of one takes three times what a tuple does.
+        # By routing key. Most keys have one binding, and a dict of one takes three times the memory of a tuple.
         self._bound: dict[bytes, tuple[Destination] | BoundDestinations] = {}
 
     def added(self, binding: Binding, destination: Destination) -> None:
@@ -39,7 +39,7 @@ class DirectExchange(Exchange):
             if bound:
                 return
         del self._bound[binding.key]
-        if not self._bound:  # the table of many keeps its size
+        if not self._bound:  # an emptied table would keep its size
             self._bound.clear()
 
     def merge(self, other: Self) -> None:
@@ -63,7 +63,7 @@ class DirectExchange(Exchange):
         groups: dict[Destination, list[Message]] = {}
         for key, group in by_key.items():
             for destination in self._bound.get(key, ()):
-                if destination in groups:  # by two keys: their messages must interleave as published
+                if destination in groups:  # bound by two keys: messages keep the published order
                     return split(messages, lambda message: self._bound.get(message.routing_key, ()))
                 groups[destination] = group
         return groups, [message for message in messages if message.routing_key not in self._bound]

@@ -10,7 +10,7 @@ from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Excha
 
 
 class FanoutExchange(Exchange):
-    """The binding key is ignored."""
+    """The fanout exchange; binding keys are ignored."""
 
     type = "fanout"
 

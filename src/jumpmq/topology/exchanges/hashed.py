@@ -1,5 +1,5 @@
-"""The declare arguments of hash exchanges: ``hash-header`` and ``hash-property``, which take the place of the routing
-key, and ``hash-function``."""
+"""Arguments of hash exchanges: ``hash-header`` and ``hash-property``, which replace the routing key, and
+``hash-function``."""
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.hashing import functions
@@ -10,10 +10,10 @@ PROPERTIES = ("message_id", "correlation_id", "timestamp")
 
 
 def hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
-    """``("header", NAME)`` or ``("property", NAME)``; None for the routing key.
+    """Return ``("header", NAME)`` or ``("property", NAME)``; None for the routing key.
 
     Raises:
-        PreconditionFailed: the arguments name both, or a property that is not hashed, or no string.
+        PreconditionFailed: both arguments are present, the property cannot be hashed, or a value is not a string.
     """
     header, name = string_argument(definition, "hash-header"), string_argument(definition, "hash-property")
     if header is not None and name is not None:
@@ -29,7 +29,7 @@ def hash_function(definition: ExchangeDefinition) -> functions.HashFunction:
     """Return the hash function in the argument ``hash-function``; by default RabbitMQ's.
 
     Raises:
-        PreconditionFailed: there is no such function, or the argument is no string.
+        PreconditionFailed: there is no such function, or the argument is not a string.
     """
     name = string_argument(definition, "hash-function")
     try:
