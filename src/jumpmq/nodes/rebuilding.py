@@ -59,7 +59,7 @@ async def require_cluster(config: Config, me: Membership) -> None:
 
 
 class Rebuilding:
-    """Homes that a recovered cluster lacks, and of which this process has copies.
+    """Homes missing in a recovered cluster, rebuilt from copies of this process.
 
     Args:
         etcd: the client.

@@ -15,7 +15,7 @@ from jumpmq.replication.lineage import grown_to, position_at
 
 
 class Leader:
-    """The leader of one epoch, for one life of its process.
+    """The leader of an epoch. The state is lost with the process.
 
     Attributes:
         copy: the leader's own copy.

@@ -12,11 +12,11 @@ from jumpmq.broker.security.certificates import CertificateError
 
 @dataclass
 class GivenClients(Listener):
-    """A port with its listener in a second process. TLS is done here.
+    """A port with its listener in a second process. This process handles TLS.
 
     Attributes:
-        given_addresses: where that process listens.
-        ask: asks it to listen, or to listen no more, for all processes.
+        given_addresses: addresses at which the second process listens.
+        ask: asks the second process to start or to stop listening, for all processes.
     """
 
     given_addresses: list[str] = field(default_factory=list)
@@ -24,7 +24,7 @@ class GivenClients(Listener):
     _listening: bool = field(default=False, init=False)
 
     async def start(self) -> None:
-        """Accept clients, and request them.
+        """Accept clients, and ask the second process to listen.
 
         Raises:
             BrokerError: TLS cannot be set up.

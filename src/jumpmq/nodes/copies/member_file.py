@@ -36,8 +36,7 @@ def read_member(directory: Path) -> Membership | None:
 
 
 def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
-    """Have a home without copies start with copies the next time. All commits in the log on disk then count as
-    complete.
+    """Prepare a home without copies for copies from its next start on. All commits on disk then count as complete.
 
     Args:
         directory: directory of the home.

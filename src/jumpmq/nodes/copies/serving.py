@@ -100,7 +100,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
 
 
 def _prepare(broker: Broker) -> None:
-    """Have the next start of a home begin with copies.
+    """Prepare a home for copies from its next start on.
 
     Raises:
         OSError: a file cannot be written.

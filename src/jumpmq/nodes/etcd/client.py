@@ -344,7 +344,7 @@ def absent(key: str, end: str | None = None) -> JSON:
 
 
 def never(key: str) -> JSON:
-    """Comparison that is always false."""
+    """A comparison that is false for every key."""
     return {"key": _encoded(key), "target": "VERSION", "result": "LESS", "version": "0"}
 
 

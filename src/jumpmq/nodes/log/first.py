@@ -232,7 +232,7 @@ class First(SharedLog):
 
     @property
     def joined(self) -> list[int]:
-        """Homes whose acknowledgements are awaited."""
+        """Homes that have to acknowledge entries."""
         return list(self._homes)
 
     def leave(self, number: int) -> None:

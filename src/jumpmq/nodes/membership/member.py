@@ -341,7 +341,7 @@ class Member:
             self._run(self._drop_forgotten(), "forgotten")
 
     def _part(self) -> None:
-        """Stop connecting to peers, which now refuse this node."""
+        """Stop connecting to peers: peers now refuse this node."""
         self.directory.remove(*self.directory.addresses)
 
     async def _drop_forgotten(self) -> None:

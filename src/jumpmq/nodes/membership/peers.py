@@ -77,7 +77,7 @@ class PeerMessages:
         tell(self._links, link.peer, {"applied": self._log.applied, "joins": True})
 
     def down(self, link: Link) -> None:
-        """Stop waiting for a home whose link broke, unless etcd says that it is alive."""
+        """Stop waiting for a home after its link broke, unless etcd has the home as alive."""
         self._witness.left(link.peer)
         self._log.everywhere.left(link.peer)
         self._answers.wait.set()

@@ -50,7 +50,7 @@ class _Offer:
 
 
 class StreamOffers:
-    """The streams here whose files other homes are copying.
+    """The streams of this home with files that other homes are copying.
 
     Attributes:
         octets: octets sent in this run of the process.

@@ -49,7 +49,7 @@ from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.indexing import Indexed
 
 FIXED_SEAT = Times(failover=math.inf)
-"""Times of a home that stays with its seat: no other replica takes over."""
+"""Times of a home with a fixed seat: no other replica takes over."""
 
 ALARM_SHOWN = 60.0
 """Seconds for which operators see an alarm after its last occurrence."""
@@ -235,9 +235,7 @@ class CopiedHome:
 
     @property
     def delivers_until(self) -> float:
-        """Time until which no other replica can lead, so that messages may be delivered (R8); 0 if that time is
-        over.
-        """
+        """End of the time without another possible leader (R8): messages may be delivered. 0 if the time is over."""
         return self._pace.delivers_until(now())
 
     # --- the end of an epoch ---

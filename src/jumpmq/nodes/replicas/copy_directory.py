@@ -136,7 +136,7 @@ class CopyDirectory:
 
     @property
     def kept(self) -> int:
-        """Position from which the log has no gap, so that it can be shipped.
+        """Position after the last gap of the log; the copy can ship the log from here on.
 
         A copy made from files may lack the last segments, if its index had all of them. The position is then the mark.
         """

@@ -135,7 +135,7 @@ class Shipping:
 
     @property
     def positions(self) -> dict[Replica, int]:
-        """Position sent to each follower."""
+        """End of the log sent to each follower so far."""
         return {peer: follower.at for peer, follower in self._followers.items()}
 
     async def _run(self, peer: Replica, follower: "_Follower", epoch: int) -> None:

@@ -46,7 +46,7 @@ class Peer:
 
 
 class Handshake:
-    """One end of a handshake.
+    """An end of a handshake.
 
     Args:
         connects: True at the end that opened the connection.

@@ -64,7 +64,7 @@ class Refusals:
 
 
 refusals = Refusals()
-"""The refusals of this process."""
+"""Refused connections of all links of this process."""
 
 Handler = Callable[["Link", memoryview], None]
 """Handler of a record's payload, invalid after the return."""
@@ -104,7 +104,7 @@ class SentTurns:
 
 
 class Link(asyncio.BufferedProtocol):
-    """One end of a link.
+    """An end of a link.
 
     Args:
         turns: all records of one read are processed in one turn.

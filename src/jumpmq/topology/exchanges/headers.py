@@ -1,10 +1,12 @@
-"""The headers exchange: by the values of headers (AMQP 0-9-1, section 3.1.3.4, as RabbitMQ 3.10 reads it).
+"""The headers exchange routes by the values of headers (AMQP 0-9-1, section 3.1.3.4, as RabbitMQ 3.10 reads it).
 
-The binding's argument ``x-match`` says whether ``all`` (default) of its other arguments must be met, or ``any``.
-Arguments whose names start with ``x-`` are not compared, unless it is ``all-with-x`` or ``any-with-x``.
+The other arguments of a binding are its conditions. The argument ``x-match`` says whether a message has to meet ``all``
+conditions (default) or ``any``. Arguments with names that start with ``x-`` are conditions only if ``x-match`` is
+``all-with-x`` or ``any-with-x``.
 
-Bindings are found by the conditions that a message's headers meet: one that wants all of its conditions met is found by
-the one that it shares with the fewest others, and so costs nothing where that is not met.
+The exchange looks up bindings by the conditions that a message meets. A binding with ``any`` is listed under each of
+its conditions. A binding with ``all`` is listed under one of its conditions only: the one that the fewest other
+bindings share. Messages that do not meet this condition never reach the binding, and the binding costs them nothing.
 """
 
 from collections.abc import Iterable
@@ -31,7 +33,7 @@ _MODES = {"all": (True, False), "any": (False, False), "all-with-x": (True, True
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """A binding: conditions to meet together, and the condition to find it by (none: by every message)."""
+    """A binding: conditions that must all be met, and the conditions under which the binding is listed."""
 
     destination: Destination
     together: frozenset[Condition]
@@ -39,7 +41,7 @@ class _Rule:
 
 
 class HeadersExchange(Exchange):
-    """Routing and binding keys are ignored."""
+    """Routes by headers alone; routing keys and binding keys are ignored."""
 
     type = "headers"
 
@@ -106,7 +108,7 @@ def _conditions(binding: Binding) -> tuple[bool, set[Condition]]:
 
 
 def _hashable(value: Any) -> Any:
-    """A value that can be a key, equal where the value is."""
+    """Return a dictionary key for a header's value; equal values have equal keys."""
     if isinstance(value, Field):
         return tuple(_hashable(part) for part in value)
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
-"""Exchanges with a queue of their own, from which messages return to be routed: later, or unless duplicates.
+"""Exchanges that hold messages in a queue of their own: delayed messages, and messages to deduplicate.
 
-The queue is an internal one, which comes and goes with the exchange
-(:mod:`jumpmq.topology.changes.holding_queues`). Its home may be another.
+Messages return from the queue and are routed then. The queue is internal; it is declared and deleted with the exchange
+(:mod:`jumpmq.topology.changes.holding_queues`). Another home than the exchange's may have the queue.
 """
 
 from abc import abstractmethod
@@ -25,8 +25,9 @@ class HoldingExchange(Exchange):
     """Mixin for exchanges that hold messages; the class of the exchange type follows among the base classes.
 
     Attributes:
-        held_queue: returns the queue; None where it is lost.
-        queue_type, queue_prefix: the kind of the queue, and what its name begins with.
+        held_queue: returns the queue; None if the queue is lost.
+        queue_type: type of the queue.
+        queue_prefix: start of the queue's name.
     """
 
     queue_type: ClassVar[str]
@@ -44,7 +45,7 @@ class HoldingExchange(Exchange):
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue. A long name of an exchange is not in it as it is."""
+        """The name of the queue: prefix and the exchange's name, or a hash of a name that is too long."""
         name = self.queue_prefix + self.name
         if len(name.encode(errors="surrogateescape")) <= MAX_NAME:
             return name
@@ -57,7 +58,7 @@ class HoldingExchange(Exchange):
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Within the block messages come back: none is held."""
+        """Within the block the exchange routes messages that return from the queue, and holds none."""
         self._passes = True
         try:
             yield

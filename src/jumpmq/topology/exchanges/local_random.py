@@ -1,6 +1,7 @@
-"""The local random exchange, RabbitMQ's ``x-local-random``: to a random bound queue of this node.
+"""The local random exchange, RabbitMQ's ``x-local-random``, routes each message to a random bound queue of this node.
 
-For requests that the nearest of several servers may answer, each with a queue of its own.
+The exchange is for requests to one of several servers. Each server has a queue on its own node, and the nearest server
+answers.
 """
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -9,8 +10,8 @@ from jumpmq.topology.exchanges.random import RandomExchange
 
 
 class LocalRandomExchange(RandomExchange):
-    """Accepts only bindings of classic queues, as further types may have their leader on a remote node, with an empty
-    binding key.
+    """Accepts bindings of classic queues only, with an empty binding key. Queues of other types may have a remote
+    leader.
     """
 
     type = "x-local-random"

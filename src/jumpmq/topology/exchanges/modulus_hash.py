@@ -1,13 +1,13 @@
-"""The modulus hash exchange, RabbitMQ sharding's ``x-modulus-hash``: hash of the routing keys modulo the destinations.
+"""The modulus hash exchange, RabbitMQ's ``x-modulus-hash``, routes by the routing keys' hash modulo the destinations.
 
-Destinations are counted in order of kind (exchanges before queues) and name, so that the decision does not depend on
-the order of binding. The binding key is ignored. With the declare argument ``hash-header`` or ``hash-property``, which
-RabbitMQ ignores, that header or property takes the place of the routing keys.
+Destinations are numbered in order of kind (exchanges before queues) and name, so the order of binding does not matter.
+The binding key is ignored. The declare argument ``hash-header`` or ``hash-property`` names a header or property to hash
+instead of the routing keys; RabbitMQ ignores both arguments.
 
-The declare argument ``hash-function``, which RabbitMQ ignores too, names another hash. With ``murmur2`` the decision is
-that of Kafka's partitioner, with ``murmur3`` that of RabbitMQ's clients for super streams, if destination N of N is the
-topic's or super stream's partition N: they are counted as :func:`jumpmq.hashing.functions.modulus_place` orders them.
-Any function but ``phash2`` hashes the routing key alone, and no key of the headers CC and BCC.
+The declare argument ``hash-function``, also ignored by RabbitMQ, names another hash. ``murmur2`` decides like Kafka's
+partitioner, and ``murmur3`` like RabbitMQ's clients for super streams. This holds if destination N is the topic's or
+super stream's partition N: :func:`jumpmq.hashing.functions.modulus_place` numbers destinations accordingly. All
+functions except ``phash2`` hash the routing key alone, without the keys in the headers CC and BCC.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,14 @@ T = TypeVar("T")
 
 
 class ModulusHashExchange(Exchange):
-    """Every change of the number of destinations moves nearly all keys: see ``x-consistent-hash``.
+    """Routes by hash modulo the number of destinations.
+
+    A change of that number moves nearly all keys to other destinations; ``x-consistent-hash`` moves few.
 
     Attributes:
-        hashed: what is hashed instead of the routing keys: ``("header", NAME)`` or ``("property", NAME)``.
-        missing_count: messages that lacked it, since the broker started.
-        function: what hashes them.
+        hashed: the value hashed instead of the routing keys: ``("header", NAME)`` or ``("property", NAME)``.
+        missing_count: messages without the hashed header or property, since the broker started.
+        function: the hash function.
     """
 
     type = "x-modulus-hash"
@@ -70,7 +72,7 @@ class ModulusHashExchange(Exchange):
 
     @property
     def names(self) -> list[str]:
-        """The destinations in counting order; exchanges are called ``exchange:NAME``."""
+        """The destinations in the order of their numbers; exchanges are called ``exchange:NAME``."""
         return [_label(one) for one in self._order()]
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
@@ -117,7 +119,7 @@ class ModulusHashExchange(Exchange):
 
 
 def _counted(previewed: Previewed[T]) -> Split[T]:
-    """Count a previewed run; return the messages by destination, and unroutable ones."""
+    """Count the messages without a key, and return the messages by destination and the unroutable messages."""
     found, tally = previewed
     if tally is not None:
         tally()

@@ -1,5 +1,9 @@
-"""The declaration argument ``ordered-scaling`` of hash exchanges: messages of a key moved to a new queue wait there
-until the previous queue has none (:mod:`jumpmq.queues.fences`)."""
+"""The declare argument ``ordered-scaling`` keeps the order of each key's messages when a hash exchange's bindings
+change.
+
+A key may move to a new queue. Its messages wait in the new queue until the previous queue has no more messages of the
+key (:mod:`jumpmq.queues.fences`).
+"""
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
@@ -13,7 +17,7 @@ def ordered_scaling(definition: ExchangeDefinition) -> bool:
     """Return the argument's value; False if absent.
 
     Raises:
-        PreconditionFailed: it is no boolean.
+        PreconditionFailed: the value is not a boolean.
     """
     field = definition.arguments.get("ordered-scaling")
     if field is None:
@@ -27,10 +31,10 @@ def ordered_scaling(definition: ExchangeDefinition) -> bool:
 
 
 def require_fenceable(exchange: Exchange, binding: Binding, queue_type: str | None) -> None:
-    """Refuse a binding to a destination that cannot hold messages back, or whose messages of a key are unknown.
+    """Refuse a binding to a destination that cannot hold messages back, or does not know the keys of its messages.
 
     Raises:
-        PreconditionFailed: it is one.
+        PreconditionFailed: the destination is such an exchange or queue.
     """
     holds_back = queue_type is not None and QUEUE_TYPES[queue_type].holds_back
     if holds_back or not ordered_scaling(exchange.definition):

@@ -1,4 +1,6 @@
-"""Snapshot of a hash exchange's placement of keys: the exchange's own decisions change with its bindings."""
+"""Snapshots of how hash exchanges place keys. The exchange's own placement changes with its bindings; a snapshot
+stays.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ class Placement(ABC):
     """The destinations of all keys.
 
     Attributes:
-        names: the destinations, as they are counted.
+        names: names of the destinations, in the order of their numbers.
     """
 
     names: list[str]
@@ -31,8 +33,8 @@ class Placement(ABC):
 
     @abstractmethod
     def moved(self, after: "Placement") -> tuple[set[str], set[str]]:
-        """Return the destinations that may have lost keys, and the destinations with possible gains, between this
-        placement and ``after``.
+        """Compare with a later placement: return the destinations that may have lost keys, and those that may have
+        gained keys.
         """
 
     @abstractmethod
@@ -44,8 +46,8 @@ class RingPlacement(Placement):
     """Placement of a consistent hash exchange.
 
     Args:
-        hashed: the header or property that is hashed, None for the routing key.
-        ring: not to be changed.
+        hashed: the hashed header or property; None for the routing key.
+        ring: the ring; nobody may change the ring afterwards.
     """
 
     def __init__(self, hashed: tuple[str, str] | None, ring: HashRing) -> None:
@@ -73,10 +75,10 @@ class RingPlacement(Placement):
 
 
 class ModulusPlacement(Placement):
-    """Placement of a modulus hash exchange: nearly all keys move with every change.
+    """Placement of a modulus hash exchange.
 
     Args:
-        hashed: the header or property that is hashed, None for the routing keys.
+        hashed: the hashed header or property; None for the routing keys.
 
     Attributes:
         function: the hash function.
@@ -114,7 +116,7 @@ def restored(state: Mapping[str, Any]) -> Placement:
     """Return the placement of a given ``state``.
 
     Raises:
-        KeyError, ValueError: it is none.
+        KeyError, ValueError: ``state`` is not the state of a placement.
     """
     found = state.get("hashed")
     hashed = None if found is None else (found[0], found[1])
@@ -124,9 +126,11 @@ def restored(state: Mapping[str, Any]) -> Placement:
 
 
 def octets_of(messages: list[Message], hashed: tuple[str, str]) -> tuple[list[bytes], int]:
-    """Return the octets that a modulus hash exchange hashes instead of the routing key, and the number of messages
-    without them, placed as with an empty routing key: text unchanged, and numbers of :func:`~jumpmq.hashing.header_key`
-    as decimal digits."""
+    """Return the octets to hash for messages with a hashed header or property, and the number of messages without it.
+
+    Text is hashed unchanged, and a number of :func:`~jumpmq.hashing.header_key` as decimal digits. A message without
+    the header or property has empty octets, as with an empty routing key.
+    """
     kind, name = hashed
     is_header = kind == "header"
     place = Properties.place("headers" if is_header else name)
@@ -135,7 +139,7 @@ def octets_of(messages: list[Message], hashed: tuple[str, str]) -> tuple[list[by
 
 
 def keys_of(messages: list[Message], hashed: tuple[str, str] | None) -> tuple[list[bytes] | list[bytes | int], int]:
-    """Return the hash keys of messages, and the number of missing ones, replaced by ``MISSING``."""
+    """Return the hash keys of messages, and the number of missing keys. ``MISSING`` stands for a missing key."""
     if hashed is None:
         return routing_keys(messages), 0
     kind, name = hashed

@@ -1,4 +1,4 @@
-"""The random exchange, RabbitMQ's ``x-random``: to a random bound destination."""
+"""The random exchange, RabbitMQ's ``x-random``, routes each message to a random bound destination."""
 
 import random
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Excha
 
 
 class RandomExchange(Exchange):
-    """The binding key is ignored, and several bindings of one destination count once."""
+    """Ignores binding keys. Several bindings of one destination count once."""
 
     type = "x-random"
 

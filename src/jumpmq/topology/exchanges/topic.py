@@ -1,8 +1,8 @@
-"""The topic exchange: by patterns of words (AMQP 0-9-1, section 3.1.3.3).
+"""The topic exchange routes by patterns of words (AMQP 0-9-1, section 3.1.3.3).
 
-Words are separated by dots; in a binding key ``*`` stands for one word and ``#`` for any number of them. As in RabbitMQ
-an empty routing key has no words: ``#`` matches it, ``*`` does not. What a routing key matched is remembered until a
-binding changes.
+Dots separate words. In a binding key ``*`` stands for one word and ``#`` for any number of words. As in RabbitMQ an
+empty routing key has no words: ``#`` matches the empty key, and ``*`` does not. The exchange caches the destinations of
+each routing key until a binding changes.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ MAX_KEYS, MAX_DESTINATIONS = 10_000, 200_000
 
 
 class TopicExchange(Exchange):
-    """A destination gets a message once, even if several patterns match."""
+    """Routes a message once to a destination, even if several patterns match."""
 
     type = "topic"
 
@@ -68,7 +68,7 @@ class TopicExchange(Exchange):
         return found
 
     def _made_automaton(self) -> TopicAutomaton:
-        """The automaton, made when the trie first gave up, and kept up to date from then on."""
+        """The automaton. The first walk that gives up makes the automaton; bindings update it from then on."""
         if self._automaton is None:
             self._automaton = TopicAutomaton()
             for words, bound in self._trie.patterns():

@@ -1,9 +1,9 @@
-"""Binding keys of topic exchanges as one automaton whose states are the bits of a number (Baeza-Yates and Gonnet 1992).
+"""All binding keys of a topic exchange as one automaton, with states as bits of a number (Baeza-Yates and Gonnet 1992).
 
-Every pattern has a bit for each of its words, and one for its end; a bit is set where the words of a routing key so far
-have led. A word of the key moves all patterns on by a handful of operations on these numbers, whatever the patterns are
-and however many of them match. 300 patterns of 127 words are 4.8 KB a number: a key of 127 words takes half a
-millisecond, where walking the trie takes seconds.
+Each pattern has one bit for each of its words, and one bit for its end. A set bit means that the words of a routing key
+so far lead to this place. Each word of a routing key moves all patterns on with a few operations on these numbers. The
+time does not depend on the shape of the patterns, nor on the number of matches. 300 patterns of 127 words need numbers
+of 4.8 KB: a key of 127 words takes half a millisecond, and a walk of the trie would take seconds.
 """
 
 from collections import defaultdict
@@ -79,7 +79,7 @@ class TopicAutomaton:
         return [self._ends[place] for place in _places(state & self._ends_mask)]
 
     def _mask(self, word: bytes) -> int:
-        """The bits of all places where a pattern has this very word."""
+        """The bits of all places where a pattern has exactly this word."""
         mask = self._masks.get(word)
         if mask is None:
             places = self._literals.get(word)

@@ -1,8 +1,7 @@
-"""Binding keys of topic exchanges as a trie with a node a word: fast where few of them begin alike.
+"""Binding keys of topic exchanges as a trie with one node per word: fast if few patterns begin alike.
 
-A routing key is matched by walking all nodes that its words so far can reach at once. Patterns full of wildcards let
-that be most of the nodes at every word, so the walk gives up after a number of nodes: :mod:`topic_automaton` then
-decides.
+Matching walks all nodes reachable by the words of the routing key so far. With many wildcards these can be most nodes
+at every word. A walk therefore gives up after a number of nodes, and :mod:`topic_automaton` decides.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,9 @@ MAX_VISITS = 500
 
 
 class Node:
-    """A place in the trie: what is bound here, and where the next word of a pattern leads."""
+    """A place in the trie: destinations of the pattern that ends here, and the nodes for the next word of longer
+    patterns.
+    """
 
     __slots__ = ("bound", "children", "repeats")
 
@@ -87,7 +88,7 @@ class TopicTrie:
 
 
 def _with_empty_matches(nodes: dict[Node, None]) -> dict[Node, None]:
-    """Return the nodes, and those reached by ``#`` matching no word."""
+    """Return the nodes, and the nodes reached from them if ``#`` matches no word."""
     found = dict(nodes)
     open_nodes = list(nodes)
     for node in open_nodes:

@@ -1,8 +1,8 @@
 """Recent traffic of a hash ring: messages and distinct keys by destination, and frequent keys.
 
-Counts are kept in windows, the current one and the one before it. The caller, who knows the time, ends a window with
-:meth:`Traffic.turn`; one in which nothing came does not end, so that what came last remains to be seen. A change of
-the ring starts from nothing: what went before says nothing of how the ring spreads now.
+Counts cover two windows: the current window and the previous one. The caller, which knows the time, ends a window with
+:meth:`Traffic.turn`. A window without messages does not end, so the newest counts remain visible. A change of the ring
+clears all counts, because counts of the old ring do not describe the new ring.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WINDOW = 60.0
 """Length of a window, in seconds."""
 
 STANDARD_ERROR = 1.04 / math.sqrt(1024)
-"""Of the number of different keys, relative (Flajolet et al., 2007, with 1,024 registers)."""
+"""Relative standard error of the number of distinct keys (Flajolet et al., 2007, with 1,024 registers)."""
 
 
 _RANKS = len(KeyCounts(0).ranks())
@@ -30,7 +30,7 @@ class FrequentKey:
 
     Attributes:
         destination: destination of the key's messages.
-        messages: how many it had at most, and by how many fewer it may be.
+        messages: estimated number of messages at most, and the largest possible excess of the estimate.
     """
 
     key: bytes
@@ -44,13 +44,13 @@ class CountedKeys:
     """Counts of windows.
 
     Attributes:
-        since: when the older one began, as told to :meth:`Traffic.turn`; None where nothing came yet.
-        names: the destinations, to which ``messages`` belong.
-        messages: all messages, messages without the hashed header or property included.
-        all_keys: an estimate of how many different keys there were.
-        missing: messages without the header or property.
-        noted: messages with it: what shares of ``frequent`` are of.
-        frequent: the most frequent key first.
+        since: begin of the older window, as passed to :meth:`Traffic.turn`; None before the first message.
+        names: the destinations.
+        messages: number of messages of each destination, including messages without the hashed header or property.
+        all_keys: an estimate of the number of distinct keys.
+        missing: number of messages without the header or property.
+        noted: number of messages with the header or property; shares of ``frequent`` refer to this number.
+        frequent: frequent keys, the most frequent first.
     """
 
     since: float | None
@@ -78,7 +78,7 @@ class Traffic:
         self._before: _Window | None = None
 
     def begin(self, names: Sequence[str]) -> None:
-        """Restart for a changed ring with these destinations, in the order of owners."""
+        """Clear the counts, for a changed ring with these destinations, in the order of owners."""
         self._names = list(names)
         self._now, self._before = _Window(len(self._names)), None
 
@@ -88,11 +88,11 @@ class Traffic:
         return self._now.counts
 
     def note_missing(self, count: int) -> None:
-        """So many of the messages lacked the header or property that is hashed."""
+        """Count messages without the hashed header or property."""
         self._now.missing += count
 
     def turn(self, now: float) -> None:
-        """Begin a new window if the current one is old enough and has messages; called about once a second.
+        """Begin a new window if the current window is old enough and has messages. Called about once a second.
 
         Args:
             now: seconds, by any clock.
@@ -132,7 +132,7 @@ class Traffic:
             yield name, round(distinct(counts.ranks(owner)))
 
     def sketches(self) -> Iterator[bytes]:
-        """The registers of the counts of different keys: of all destinations together, then of each."""
+        """The registers of the counts of distinct keys: for all destinations together, then for each destination."""
         counts = self._both()
         for owner in range(-1, len(self._names)):
             yield counts.registers(owner)
@@ -142,7 +142,7 @@ class Traffic:
 
 
 def _error(count: int, error: int, noted: int) -> int:
-    """By how much a count may be too high: by what space-saving says, and twice the deviation of a sample."""
+    """How much too high a count may be: the error of space-saving, plus twice the standard deviation of a sample."""
     sampled = noted > ALL_NOTED
     return min(count, error + round(2 * math.sqrt(MEAN_GAP * (count - error)))) if sampled else error
 
@@ -156,11 +156,10 @@ def distinct_of(registers: Sequence[bytes]) -> int:
 
 
 def distinct(ranks: list[int]) -> float:
-    """Estimate the number of distinct keys from register ranks (Ertl, arXiv 1702.01284, algorithm 6: no bias to
-    correct).
+    """Estimate the number of distinct keys from register ranks (Ertl, arXiv 1702.01284, algorithm 6; unbiased).
 
     Args:
-        ranks: how many registers have rank 0, 1, 2...
+        ranks: number of registers with rank 0, 1, 2...
     """
     registers, top = sum(ranks), len(ranks) - 1
     if ranks[0] == registers:
