@@ -1,4 +1,4 @@
-"""Batches: neighbouring messages of a queue, the accounting unit of the store."""
+"""Batches: consecutive messages of a queue. The store locates, counts and settles messages by batch."""
 
 from array import array
 from bisect import bisect_right
@@ -11,8 +11,9 @@ from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
 MAX_BYTES = 4 << 20
-"""Size limit of a batch, in octets: with so many octets of bodies, properties and routing keys, or in total on disk, a
-batch takes no further message, so that reading a batch back stays cheap."""
+"""Size limit of a batch, in octets: of bodies, properties and routing keys, or of the blocks on disk. A batch at the
+limit takes no further message, so that reading a batch back stays cheap.
+"""
 
 NOTHING = Ranges()
 """Settled numbers of a batch without settlements."""
@@ -21,20 +22,25 @@ NOTHING = Ranges()
 class Batch(BatchNumbers):
     """Consecutive persistent messages of a queue, from one or many commits.
 
-    A message that is committed alone costs 20 octets here, not an object: the batch goes on growing, commit after
-    commit, until it is full. Only the thread that owns the store (the broker's event loop) appends and settles.
+    A batch grows commit after commit until it is full. A message committed alone therefore takes 20 octets of memory
+    here, and needs no object of its own. Only the thread that owns the store (the broker's event loop) appends and
+    settles.
 
     Attributes:
-        id: where its first block lies in the log, unique in the store; -1 until it is written.
-        queue_id: whose messages these are.
-        first_seq, last_seq, count, bytes: the range of the messages' numbers (it may have gaps: transient messages are
-            not stored), how many there are, and the octets of their bodies; settled ones included.
-        remaining: how many are not settled.
-        closed: whether it takes no further message, however few it has.
-        messages: those that are not yet on disk, in order; None where all are.
-        stored: octets of its blocks on disk.
-        taken: octets that it took since it was made: bodies, properties and routing keys.
-        positions, lengths, firsts: of each block on disk, in order, where it lies, its octets, and its lowest number.
+        id: position of the batch's first block in the log, unique in the store; -1 until the block is written.
+        queue_id: number of the queue.
+        first_seq: lowest number of a message, settled messages included.
+        last_seq: highest number of a message. The range may have gaps, because transient messages are not stored.
+        count: number of messages, settled messages included.
+        bytes: octets of the messages' bodies, settled messages included.
+        remaining: number of messages not settled.
+        closed: True if the batch takes no further message, however few the batch has.
+        messages: messages not yet on disk, in order; None if all are on disk.
+        stored: octets of the blocks on disk.
+        taken: octets taken so far: bodies, properties and routing keys.
+        positions: position of each block on disk, in order.
+        lengths: octets of each block.
+        firsts: lowest message number of each block.
     """
 
     __slots__ = ("_note", "_settled", "firsts", "lengths", "messages", "positions")
@@ -63,7 +69,7 @@ class Batch(BatchNumbers):
         return not messages or messages[0].seq > seq
 
     def settle(self, seq: int) -> None:
-        """Message ``seq`` is gone for good."""
+        """Settle message ``seq`` permanently."""
         self.settle_range(seq, seq)
 
     def settle_range(self, first: int, last: int) -> None:
@@ -82,11 +88,11 @@ class Batch(BatchNumbers):
             self._note((self, self.first_seq, self.last_seq))
 
     def take(self, messages: list[Message]) -> tuple[int, int]:
-        """Add following messages, as many as fit.
+        """Add as many of the following messages as fit.
 
         Returns:
-            how many, and their octets: bodies, properties and routing keys; none where the first one needs another
-            batch.
+            The number of messages added, and their octets: bodies, properties and routing keys. Zeros if the first
+                message needs another batch.
         """
         if self.closed or self.stored >= MAX_BYTES:
             return 0, 0
@@ -109,7 +115,7 @@ class Batch(BatchNumbers):
         return taken, octets
 
     def written(self, count: int) -> None:
-        """The first ``count`` messages that were not on disk are now, or never need be."""
+        """Note that the first ``count`` messages missing on disk are on disk now, or never need to be."""
         assert self.messages is not None
         if count == len(self.messages):
             self.messages = None
@@ -117,10 +123,10 @@ class Batch(BatchNumbers):
             del self.messages[:count]
 
     def leave_out(self, last: int, settled: Ranges) -> tuple[int, int]:
-        """Forget settled messages among the ``last`` unwritten messages: no need to write these.
+        """Forget settled messages among the ``last`` unwritten messages: nobody needs them on disk.
 
         Returns:
-            how many, and their octets: bodies, properties and routing keys.
+            The number of forgotten messages, and their octets: bodies, properties and routing keys.
         """
         assert self.messages is not None
         begin = len(self.messages) - last
@@ -135,7 +141,7 @@ class Batch(BatchNumbers):
         return last - len(kept), left_out
 
     def add_block(self, position: int, length: int, first: int) -> None:
-        """Note where messages were written."""
+        """Note the location of a written block."""
         if self.id < 0:
             self.id = position
         self.positions.append(position)
@@ -149,19 +155,19 @@ class Batch(BatchNumbers):
         self.stored = length
 
     def begin_again(self, first: int) -> None:
-        """Forget all messages, as they are settled: the log goes on with more from number ``first`` on."""
+        """Forget all messages, because all are settled. Messages from number ``first`` on follow in the log."""
         self.gone()
         self.first_seq, self.last_seq = first, first - 1
         self.count = self.remaining = self.bytes = 0
         self._settled = NOTHING
 
     def gone(self) -> None:
-        """Record the loss of the location: the queue was deleted."""
+        """Forget the location: the queue was deleted."""
         self.positions, self.lengths, self.firsts = array("Q"), array("I"), array("q")
         self.stored = 0
 
     def blocks(self, first: int | None, last: int | None) -> Iterator[tuple[int, int]]:
-        """Position and length of the blocks that may hold messages ``first`` to ``last``."""
+        """Yield position and length of the blocks that may hold messages ``first`` to ``last``."""
         positions, lengths, firsts = self.positions, self.lengths, self.firsts
         begin = 0 if first is None else max(bisect_right(firsts, first) - 1, 0)
         end = len(firsts) if last is None else bisect_right(firsts, last)
@@ -173,7 +179,7 @@ class Batch(BatchNumbers):
         self.remaining = max(self.count - ranges.count, 0)
 
     def replay_settled(self, first: int, last: int) -> None:
-        """Settle numbers from the log: those of ``first`` to ``last`` within the batch."""
+        """Settle the batch's numbers from ``first`` to ``last``, as found in the log at a start."""
         if first <= self.first_seq and last >= self.last_seq:
             self.remaining, self._settled = 0, Ranges()
             self._settled.add(self.first_seq, self.last_seq)

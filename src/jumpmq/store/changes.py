@@ -1,4 +1,4 @@
-"""Changes of a commit."""
+"""The content of a commit: definitions, messages and settlements."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from jumpmq.store.stream_log import StreamLog
 
 json_text = json.JSONEncoder(separators=(",", ":")).encode
-"""The JSON text of definitions, in the store and between homes; ``json.dumps`` would make an encoder each time."""
+"""Encodes definitions as JSON text, for the store and for other homes. ``json.dumps`` would make an encoder at each
+call.
+"""
 
 
 class Definitions:
-    """Changes of definitions. Removals come first: what is put after a removal stays, at the end of the order.
+    """Changes of definitions. Removals are applied first: a key removed and put again ends at the end of the order.
 
     Attributes:
-        put: JSON text by (kind, key), in the order in which they are to be inserted.
-        removed: deleted keys, keys inserted again later included.
+        put: JSON text by (kind, key), in order of insertion.
+        removed: removed keys, including keys put again later.
     """
 
     __slots__ = ("put", "removed")
@@ -43,7 +45,7 @@ class Definitions:
         self.removed.add(key)
 
     def absorb(self, later: Definitions) -> None:
-        """Merge the following changes."""
+        """Merge changes that followed these."""
         for key in self.put.keys() & later.removed:
             del self.put[key]
         self.removed |= later.removed
@@ -51,27 +53,29 @@ class Definitions:
 
 
 class Changes:
-    """Work of a commit, from gathering until written to disk, across event-loop iterations. False when empty.
+    """The content of a commit, from the first staged change until written to disk. False if empty.
 
-    A turn belongs together: what it settles may depend on what it appends, as a dead letter's original does on the
-    letter. So settlements are held in two sets.
+    The changes of a turn must reach the disk together. A settlement may depend on an append of the same turn: a
+    dead-lettered message is settled because its letter was appended. Settlements of turns with appends are therefore
+    kept apart, in ``bound``.
 
     Attributes:
-        receipt: number of the commit for waiting channels.
-        definitions: what is declared and deleted.
-        kept_with: the keys of definitions that say something of messages staged with them, as how far a writer has got.
-        staged: how many messages of which batches are to be written.
-        begins: of these batches, the first number that was staged here; what was settled since is left out.
-        settled: numbers that are gone for good, of turns that appended nothing.
-        bound: the same of turns that did.
-        moved: the rest of batches to be written again.
-        streamed: messages that are appended to streams.
-        imported: chunks of other homes that are appended to streams.
-        dropped: ids of queues and streams that lose all they have.
-        gone: called once the commit is complete: deletes the files of what its definitions no longer have.
-        discarded: batches whose staged messages are not to be written, as their queue was dropped.
-        count, octets: messages that were staged, and octets of their bodies, properties and routing keys.
-        parted: how many of them are of other turns than what is settled next.
+        receipt: number by which channels wait for the commit.
+        definitions: changes of definitions.
+        kept_with: keys of definitions that describe messages of the same commit, for example the progress of a writer.
+        staged: number of messages to write, by batch.
+        begins: lowest number staged in this commit, by batch; messages settled since then are left out.
+        settled: permanently settled numbers, from turns without appends.
+        bound: permanently settled numbers, from turns with appends.
+        moved: remaining parts of batches, to be written again.
+        streamed: messages to append to streams.
+        imported: chunks of other homes to append to streams.
+        dropped: ids of queues and streams that lose all their content.
+        gone: called when the commit is complete, to delete files of removed queues and streams.
+        discarded: batches of dropped queues; their staged messages are not written.
+        count: number of staged messages.
+        octets: octets of the staged messages' bodies, properties and routing keys.
+        parted: number of staged messages at the last :meth:`Staging.part`: the next settlements do not depend on these.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -101,7 +105,7 @@ class Changes:
 
     @property
     def pressing(self) -> bool:
-        """True if somebody may wait for the commit: for everything but settlements."""
+        """True if somebody may wait for the commit: the commit has more than settlements."""
         return bool(self.staged or self.definitions or self.streamed or self.imported or self.dropped)
 
     @property
@@ -110,7 +114,7 @@ class Changes:
         return bool(self.settled or self.bound)
 
     def stage(self, batch: Batch, first: int, count: int, octets: int) -> None:
-        """``count`` more messages of ``batch``, numbered from ``first`` on, are to be written."""
+        """Add ``count`` messages of ``batch``, numbered from ``first`` on."""
         if batch in self.staged:
             self.staged[batch] += count
         else:
@@ -120,13 +124,13 @@ class Changes:
         self.octets += octets
 
     def stream(self, log: StreamLog, messages: list[Message], octets: int) -> None:
-        """Messages are to be appended to a stream."""
+        """Add messages to append to a stream."""
         self.streamed.setdefault(log, []).extend(messages)
         self.count += len(messages)
         self.octets += octets
 
     def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
-        """Chunks of another home are to be appended to a stream."""
+        """Add chunks of another home to append to a stream."""
         self.imported.setdefault(log, []).extend(chunks)
         self.count += len(chunks)
         self.octets += sum(len(chunk.octets) for chunk in chunks)
@@ -148,7 +152,7 @@ class Changes:
                 del batches[batch]
 
     def absorb(self, later: Changes) -> None:
-        """Merge the following changes into a single commit."""
+        """Merge changes that followed these into a single commit."""
         for queue_id in later.dropped:
             self.drop(queue_id)
         if later.definitions:
@@ -176,10 +180,10 @@ class Changes:
         self.receipt = later.receipt
 
     def settle(self, noted: list[tuple[Batch, int, int]], *, bound: bool = False) -> None:
-        """Settle ranges permanently; called for a unit of work after its staged messages.
+        """Settle ranges permanently. The turn's staged messages have to be added before.
 
         Args:
-            bound: whether that may depend on what other turns append.
+            bound: True if the settlements may depend on messages that other turns append.
         """
         settled = self.bound if self.count > self.parted or bound else self.settled
         for batch, first, last in noted:
@@ -188,7 +192,7 @@ class Changes:
             ranges.add(first, last)
 
     def leave_out(self, settled: Changes) -> None:
-        """Forget the last staged messages settled by an absorbed unit of work: no longer wanted."""
+        """Forget staged messages that an absorbed turn has settled: nobody needs them on disk."""
         for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)
@@ -209,12 +213,14 @@ class Changes:
         return ranges.below(self.begins[batch]) if batch in self.begins else ranges
 
     def settlements(self) -> Iterator[tuple[Batch, Ranges]]:
-        """All settlements; a batch may come twice."""
+        """Yield all settlements; a batch may occur twice."""
         yield from self.settled.items()
         yield from self.bound.items()
 
     def without_staged(self) -> Changes:
-        """Split off the changes to commit before the messages: they free room, and none depends on the messages."""
+        """Split off the changes that free room and do not depend on messages. They are committed before the
+        messages.
+        """
         split = Changes(self.receipt)
         split.definitions, self.definitions = self.definitions, split.definitions
         for key in self.kept_with & split.definitions.put.keys():

@@ -1,4 +1,4 @@
-"""Small files that are a line of JSON and a line with its CRC-32, replaced as a whole."""
+"""Small files with a line of JSON and a line with its CRC-32. A write replaces the whole file."""
 
 import json
 import zlib
@@ -9,7 +9,7 @@ from jumpmq.store.files import Files
 
 
 def encoded(value: Any) -> bytes:
-    """Return the content of a file with a value of JSON."""
+    """Return the content of a file for a JSON value."""
     line = json.dumps(value).encode()
     return b"%b\n%08x\n" % (line, zlib.crc32(line))
 
@@ -18,7 +18,7 @@ def decoded(octets: bytes) -> Any:
     """Return the value in a file's content.
 
     Raises:
-        ValueError: the content is not what :func:`encoded` makes.
+        ValueError: the content was not made by :func:`encoded`.
     """
     line, crc, rest = octets.split(b"\n")
     if rest or int(crc, 16) != zlib.crc32(line):
@@ -27,10 +27,10 @@ def decoded(octets: bytes) -> Any:
 
 
 def replace(path: Path, octets: bytes, files: Files) -> None:
-    """Write a file, whole or not at all, synced.
+    """Write and sync a file. After a crash the file has either the old or the new content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     temporary = path.with_name(f"{path.name}.new")
     file = files.create(temporary)

@@ -1,6 +1,6 @@
 """Messages as Arrow columns, the format read by Spark.
 
-pyarrow is imported when the first batch is made: an idle broker need not pay its 0.2 s and 40 MB.
+The first batch imports pyarrow, so that a broker without Spark saves 0.2 s and 40 MB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @cache
 def schema() -> pa.Schema:
-    """The columns of a batch."""
+    """Return the schema of a batch."""
     import pyarrow as pa
 
     return pa.schema(
@@ -33,7 +33,7 @@ def schema() -> pa.Schema:
 
 
 def from_messages(messages: list[Message]) -> pa.RecordBatch:
-    """Messages as columns: ``seq, exchange, routing_key, properties, body, published_at``."""
+    """Return messages as columns: ``seq, exchange, routing_key, properties, body, published_at``."""
     import pyarrow as pa
 
     columns = [column(messages, name) for name in schema().names]

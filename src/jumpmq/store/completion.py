@@ -1,12 +1,12 @@
-"""Completion of commits: complete commits cannot be undone by a crash, or by a loss provided for.
+"""Completion of commits: neither a crash nor a tolerated loss of disks undoes a complete commit.
 
-A commit is *stored* when it is on the disk of this process, and *complete* when it is wherever it has to be. For
-a store without copies both are one. What is only stored may be read and delivered; what is told, forgotten or deleted
-for it waits until it is complete: confirms, the index, segments that go, files that retention lets go of, the ends of
-streams.
+A commit is *stored* when this process has synced it to disk. A commit is *complete* when all required copies have it
+too. A store without copies makes no difference between the two. Stored commits may be read and delivered. Everything
+that cannot be undone waits for completion: confirms, the index, the removal of segments, retention's removal of files,
+and the ends of streams.
 
-Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` a :data:`CompleteReceipt`, from that.
-What depends on completion takes one of the two: who passes another number does not pass the type checker.
+Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` makes a :data:`CompleteReceipt` from
+it. Functions that require completion take one of the two types, so the type checker rejects any other number.
 """
 
 import threading
@@ -30,9 +30,9 @@ class Completion:
     Attributes:
         most_bytes: maximum octets of commits stored but not complete; at the maximum, the next commit waits.
         patience: maximum seconds for a closing store to wait until stored commits are complete.
-        wake: has the store look again at what is complete; it is given by the store, and any thread may call it.
-        look: has the store look at once, by :meth:`Store.complete`, and tells whether it did: not while another thread
-            closes the store. It is given by the owner of the store, whose thread alone may call it.
+        wake: set by the store; makes the store check for complete commits soon. Any thread may call it.
+        look: set by the owner of the store, and called in the owner's thread only. Makes the store check at once, by
+            :meth:`Store.complete`. Returns False while another thread closes the store: nothing was checked.
     """
 
     most_bytes = 64 << 20
@@ -44,11 +44,11 @@ class Completion:
         self._complete = 0
 
     def begin(self, number: int) -> None:
-        """The store is open: all commits up to a number were found, and are complete."""
+        """Begin with the commits found at the opening of the store: all commits up to a number are complete."""
         self._complete = number
 
     def stored(self, number: int, position: int) -> None:
-        """Note all commits up to a number, which end at a position, as on disk."""
+        """Note that all commits up to a number are on disk; the last one ends at a position."""
         self._complete = number
 
     def of(self, number: int) -> Complete | None:
@@ -57,12 +57,12 @@ class Completion:
 
 
 class ByPosition(Completion):
-    """Completion of a home with copies: stored commits are complete up to a position of the log told from outside.
+    """Completion of a home with copies: the protocol of copies reports the position up to which the log is complete.
 
-    :meth:`complete` is called in the thread of the store's owner; while a store closes, the store has another one.
+    The thread of the store's owner calls :meth:`complete`. A closing store has another owner.
 
     Args:
-        on_stored: called with the position behind each commit that is on disk.
+        on_stored: called with the end position of each commit on disk.
     """
 
     def __init__(self, on_stored: Callable[[int], None]) -> None:
@@ -79,7 +79,10 @@ class ByPosition(Completion):
         self._on_stored(position)
 
     def complete(self, position: int) -> None:
-        """All up to a position is complete. It may be told before :meth:`stored` is, and lower ones may follow."""
+        """Note that the log is complete up to a position.
+
+        The report may precede :meth:`stored`, and lower positions may follow.
+        """
         with self._lock:
             if position <= self._position:
                 return
@@ -94,15 +97,15 @@ class ByPosition(Completion):
 
 
 def receipt_of(receipt: int, complete: Complete) -> CompleteReceipt:
-    """Return the receipt of changes whose commit is complete."""
+    """Return the receipt of changes of a complete commit."""
     return CompleteReceipt(receipt)
 
 
 NOT_KEPT = Complete(0)
-"""Placeholder where nothing is to outlive the process."""
+"""Placeholder for stores with nothing to keep beyond the life of the process."""
 
 NO_RECEIPT = CompleteReceipt(0)
-"""Receipt before the first."""
+"""Receipt before the first change."""
 
 
 def _cannot() -> bool:
@@ -110,4 +113,4 @@ def _cannot() -> bool:
 
 
 def _asleep() -> None:
-    """Nobody waits."""
+    """Do nothing: nobody waits yet."""

@@ -5,16 +5,14 @@
                  begin                     laid out              on disk
         IDLE ─────────────▶ PREPARING ─────────────▶ WRITING ─────────────▶ IDLE
           ▲                                             │ │
-          │    a file is there to go on in              │ │ on disk, and the segment is full
+          │    the next segment exists                  │ │ on disk, and the segment is full
           ├──────────────────────────────── ROLLING ◀───│─┘
           │    a second has passed                      │ failed
-          └──────────────────────────────── RETRYING ◀──┤
-                                                        │ failed, and copies may have it
-                                            STOPPED ◀───┘
+          └──────────────────────────────── RETRYING ◀──┤ │ failed, and copies may have the commit STOPPED ◀───┘
 
-Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only, so the state says what is in its
-way; :class:`~jumpmq.store.staging.Staging` says whether one is wanted. On a full disk, what makes room is written
-first: the way then leads from RETRYING by WRITING, perhaps ROLLING, back to RETRYING.
+Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only; any other state tells what delays
+the commit. :class:`~jumpmq.store.staging.Staging` tells whether a commit is wanted. On a full disk, changes that free
+room are written first: the state goes from RETRYING to WRITING, possibly to ROLLING, and back to RETRYING.
 """
 
 import enum
@@ -42,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class PipelineStep(enum.Enum):
-    """Step under way: see the module."""
+    """The step under way; the module's docstring shows the transitions."""
 
     IDLE = "idle"
     PREPARING = "preparing"
@@ -60,21 +58,21 @@ class Pipeline:
     """Writes commits in sequence, and keeps the log small.
 
     Attributes:
-        state: what is under way.
-        error: why the last attempt of a commit failed; None while all is well.
+        state: the step under way.
+        error: error of a commit's last attempt; None after a success.
 
     Args:
-        staging: what commits hold.
-        log: where they go.
-        number: of the last commit.
-        upkeep: what becomes of the log.
-        writer: writes them.
-        reserve: what is given up on a full disk.
-        segments: the thread that makes segments.
+        staging: supplies the content of commits.
+        log: the log to write to.
+        number: number of the last commit on disk.
+        upkeep: writes the index, and removes and compacts segments.
+        writer: writes commits to disk.
+        reserve: file to give up on a full disk.
+        segments: thread that creates segments.
         completion: tells which commits are complete.
         retry_interval: seconds between attempts of a failing commit.
-        on_commit: called with the receipt of a commit that is complete.
-        on_error: called each time a commit fails.
+        on_commit: called with the receipt of each complete commit.
+        on_error: called after each failure of a commit.
     """
 
     def __init__(
@@ -95,25 +93,25 @@ class Pipeline:
         self.error: StoreError | None = None
         self._staging = staging
         self._log = log
-        self._number = number  # of the last commit that is on disk
+        self._number = number  # number of the last commit on disk
         self._completion = completion
         self._retry_interval = retry_interval
         completion.begin(number)
-        self._stored: deque[Prepared] = deque()  # commits that are on disk, and not complete
-        self._stored_bytes = 0  # octets of those
+        self._stored: deque[Prepared] = deque()  # commits on disk, but not complete
+        self._stored_bytes = 0  # octets of these commits
         self._upkeep = upkeep
         self._writer = writer
         self._reserve = reserve
         self._segments = segments
         self._on_commit = on_commit
         self._on_error = on_error
-        self._prepared: Prepared | None = None  # the commit that is being prepared or written
-        self._steps: Iterator[None] | None = None  # what is left to do for it; while it is being prepared
-        self._retry_at: float | None = None  # when a commit that failed is tried again
-        self._is_full = False  # whether it failed for want of room, and none is reserved since
-        self._is_torn = False  # whether the log may end with a commit that failed, until one is written over it
-        self._relieved = False  # whether what makes room was written since the last attempt
-        self._make_room_at = 0.0  # before then, it is of no use to make room once more
+        self._prepared: Prepared | None = None  # the commit being prepared or written
+        self._steps: Iterator[None] | None = None  # remaining steps of a commit being prepared
+        self._retry_at: float | None = None  # time of the next attempt of a failed commit
+        self._is_full = False  # True after a failure for want of room, until room is reserved again
+        self._is_torn = False  # True if the log may end with a failed commit, until another commit overwrites that end
+        self._relieved = False  # True if changes that free room were written since the last attempt
+        self._make_room_at = 0.0  # time of the next attempt to free room; earlier attempts would be of no use
 
     # --- beginning ---
 
@@ -134,7 +132,7 @@ class Pipeline:
 
     @property
     def last_complete(self) -> Complete:
-        """The number of the last commit that is complete."""
+        """The number of the last complete commit."""
         number = self._stored[0].number - 1 if self._stored else self._number
         complete = self._completion.of(number)
         assert complete is not None
@@ -146,17 +144,20 @@ class Pipeline:
         return self._writer.is_working or (self.state is ROLLING and self._segments.is_working)
 
     def begin(self, *, here: bool = False) -> None:
-        """Begin the next commit, if wanted and unobstructed.
+        """Begin the next commit, if a commit is wanted and nothing delays it.
 
         Args:
-            here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
+            here: True if this thread may write a small commit itself on a fast disk, because no client waits for the
+                thread.
         """
         if self.state is IDLE and self._may_store and (changes := self._staging.take()) is not None:
             self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
-        """Process finished writes, and begin waiting work. To be called when the writer's descriptor is readable, by
-        :meth:`Store.completed`, before ``begin_again``."""
+        """Process finished writes, and begin waiting work.
+
+        :meth:`Store.completed` calls this before ``begin_again``, when the writer's descriptor is readable.
+        """
         for result in self._writer.results():
             self._conclude(result)
         self.complete()
@@ -164,7 +165,7 @@ class Pipeline:
             self._prepare_on()
 
     def complete(self) -> None:
-        """Process stored commits that are complete by now."""
+        """Process stored commits that have become complete."""
         if self._stored:
             self._complete()
             if self.state is IDLE:
@@ -180,12 +181,12 @@ class Pipeline:
     # --- preparing ---
 
     def _prepare(self, prepared: Prepared, here: bool = False) -> None:
-        """Lay out and write a commit: at once, unless far larger than usual after a hold."""
+        """Lay out and write a commit: at once, except for a commit that grew far beyond the usual size while held."""
         self.state, self._prepared, self._steps = PREPARING, prepared, preparing(prepared)
         self._prepare_on(here, at_once=prepared.changes.count <= 2 * COMMIT_MESSAGES)
 
     def _prepare_on(self, here: bool = False, at_once: bool = False) -> None:
-        """Lay out some more; :meth:`go_on` goes on with the rest."""
+        """Lay out the next part; :meth:`go_on` continues with the rest."""
         assert self._steps is not None and self._prepared is not None
         try:
             for _ in self._steps:
@@ -234,8 +235,10 @@ class Pipeline:
             self._on_failed(prepared, result.error, result.unsafe)
 
     def _on_written(self, prepared: Prepared) -> None:
-        """Process a stored commit. If storing completes the commit, completion is reported first, and noted while
-        waiting callers go on.
+        """Process a stored commit.
+
+        If the commit is complete by being stored, waiting callers are notified before the index notes the commit, so
+        that clients continue meanwhile.
         """
         if not prepared.relief:
             self.error = None
@@ -262,9 +265,10 @@ class Pipeline:
         self._keep_up()
 
     def _complete(self) -> None:
-        """Take note, and tell, of what is complete by now.
+        """Note commits that have become complete for the index, and notify waiting callers.
 
-        In this order: a commit may begin while those who waited go on, and be written, complete and noted at once.
+        The index notes a commit first: notified callers may begin another commit, which may be complete and noted at
+        once.
         """
         while self._stored and (complete := self._completion.of(self._stored[0].number)) is not None:
             prepared = self._stored.popleft()
@@ -283,7 +287,7 @@ class Pipeline:
             self._call(self._on_commit, receipt)
 
     def _note_places(self, prepared: Prepared) -> None:
-        """Note where in the log a commit is, and where its messages can be read."""
+        """Record the location of a commit in the log, and of its messages."""
         for stream, _ in prepared.streams:
             stream.written()
         if prepared.write is not None:
@@ -303,7 +307,7 @@ class Pipeline:
             batch.written(count)
 
     def _take_note(self, prepared: Prepared, complete: Complete) -> None:
-        """A commit is complete: from now on the index may say so, and segments may go for it."""
+        """Allow the index to include a complete commit, and segments to be removed because of it."""
         changes, segment = prepared.changes, prepared.segment
         if segment is not None:
             for stream, _ in prepared.streams:
@@ -322,7 +326,7 @@ class Pipeline:
             act()
 
     def _note_settled(self, changes: Changes, complete: Complete) -> None:
-        """Forget wholly settled batches, unless the last of a batch's settlements is not complete yet."""
+        """Forget batches with all messages settled, except batches with settlements that are not complete yet."""
         emptied = []
         for batch, ranges in changes.settlements():
             if batch.positions:
@@ -360,8 +364,10 @@ class Pipeline:
             upkeep.look()
 
     def make_room(self) -> None:
-        """Free room on a short disk: continue in a new segment if little lives in the current segment, so that the
-        latter can be removed. To be called now and then, as there may be nothing to commit."""
+        """Free room on a nearly full disk: if the current segment has little live data, continue in a new segment.
+
+        The old segment can then be removed. Called regularly, because there may be nothing to commit.
+        """
         now = time.monotonic()
         if now < self._make_room_at or self.state is not IDLE or self._is_full:
             return
@@ -373,8 +379,9 @@ class Pipeline:
             self._keep_up()
 
     def index_definitions(self) -> None:
-        """Go on in another segment where many definitions are not in the index, and no more come. To be called now and
-        then."""
+        """Continue in a new segment if the index lacks many definitions, and no more definitions arrive. Called
+        regularly.
+        """
         idle = self.state is IDLE and self._log.current is not None
         if idle and self._upkeep.holds_definitions:
             self._roll()
@@ -419,7 +426,8 @@ class Pipeline:
         self._call(self._on_error, self.error)
 
     def _stop(self, error: OSError) -> NoReturn:
-        """Stop writing: a new commit with the number of the failed one would differ from the commit at the copies.
+        """Stop writing. A new commit with the number of the failed commit would differ from the failed commit at the
+        copies.
 
         Raises:
             Unsynced: always.
@@ -435,7 +443,9 @@ class Pipeline:
         self._writer.wake_after(self._retry_interval)
 
     def _retry(self) -> None:
-        """Try again; on a full disk what makes room goes first, once: clients may go on to settle messages."""
+        """Retry the failed commit. On a full disk, commit changes that free room first, once per attempt: clients
+        may go on settling messages.
+        """
         if self._staging.is_held:
             self._wait_to_retry()
             return
@@ -462,10 +472,10 @@ class Pipeline:
         """Write all staged changes, in as many commits as needed.
 
         Args:
-            clean: whether the last one marks the stop as clean.
+            clean: True if the last commit marks the stop as clean.
 
         Returns:
-            The number of the commit that marks the stop as clean; None where there is none.
+            The number of the commit that marks the stop as clean; None without such a commit.
         """
         if self.state is STOPPED:
             assert self.error is not None
@@ -488,7 +498,7 @@ class Pipeline:
         return self._number if clean else None
 
     def _wait_for_completion(self) -> bool:
-        """Wait a while for all stored commits to be complete; return True on success."""
+        """Wait up to the completion's ``patience`` until all stored commits are complete; return True on success."""
         until = time.monotonic() + self._completion.patience
         while self._stored and (left := until - time.monotonic()) > 0:
             select.select([self._writer.fileno()], [], [], left)

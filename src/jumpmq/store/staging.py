@@ -1,4 +1,4 @@
-"""Staged changes: gathered across event-loop iterations, until taken by a commit."""
+"""Staged changes: gathered in memory over many turns, until a commit takes them."""
 
 from __future__ import annotations
 
@@ -19,48 +19,51 @@ if TYPE_CHECKING:
     from jumpmq.store.stream_log import StreamLog
 
 COMMIT_BYTES = 8 << 20
-"""Octets of bodies after which changes go into a further commit: more would hold up the broker's thread."""
+"""Octets of bodies after which changes go into another commit. Larger commits would block the broker's thread too
+long.
+"""
 
 LARGE_BODY = 64 << 10
-"""Octets of a body, on average, from which on the broker's thread has next to nothing to do for a commit."""
+"""Average octets of a body from which on a commit costs the broker's thread next to nothing."""
 
 LARGE_COMMIT_FACTOR = 4
-"""Factor by which a large commit may exceed the limit: the disk takes 32 MB at once 1.5 times as fast
-as four times 8.
+"""Factor by which a commit of large bodies may exceed the limit. Writing 32 MB at once is 1.5 times as fast as
+writing four times 8 MB.
 """
 
 COMMIT_MESSAGES = 1 << 15
 """Number of messages after which changes go into a new commit."""
 
 COMMIT_DEFINITIONS = 1 << 12
-"""Changes of definitions after which changes go into a further commit."""
+"""Changes of definitions after which changes go into another commit."""
 
 LINGER_BYTES = 32 << 20
-"""Octets of bodies up to which turns without confirms are put off, unless told otherwise."""
+"""Octets of bodies up to which the commit of turns without confirms is delayed, by default."""
 
 COPIED_BYTES = 16 << 20
-"""Octets of small bodies after which changes go into a further commit: the broker's thread copies small bodies side by
-side.
+"""Octets of small bodies after which changes go into another commit. The broker's thread copies small bodies
+together.
 """
 
 SPILLED = 1 << 62
-"""From here on the numbers of queues are made up, for messages that are here only for want of memory."""
+"""First of the invented queue numbers for spilled messages: transient messages written to disk to free memory."""
 
 
 class Staging:
-    """Changes staged and settled by the broker's thread, not yet on disk by a commit.
+    """Changes that the broker's thread has staged, and that no commit has written to disk yet.
 
-    A turn's changes belong together. When it ends they join those of the turns before it, which the next commit takes
-    (:meth:`take`); where these are many, they are sealed, and the turns that follow go into another commit. One commit
-    is taken at a time, and is written (:meth:`written`) or comes back (:meth:`put_back`) before the next is taken.
+    The changes of a turn go into one commit. When the turn ends, its changes join those of earlier turns for the next
+    commit (:meth:`take`). If these are enough for a commit, they are sealed, and later turns go into another commit.
+    Only one commit is taken at a time: it is written (:meth:`written`) or returned (:meth:`put_back`) before the next
+    commit is taken.
 
     Attributes:
         committed: last complete receipt; all lower receipts are complete, too.
 
     Args:
-        noted: what was settled and belongs to no turn yet, as (batch, first, last): batches append to it themselves.
+        noted: list of settlements not assigned to a turn yet, as (batch, first, last); batches append to the list.
         commit_bytes: octets of bodies after which turns go into another commit.
-        linger_bytes: the same where no publisher waits for it.
+        linger_bytes: the same limit if no publisher waits for the commit.
     """
 
     def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:
@@ -69,17 +72,17 @@ class Staging:
         self._note = noted.append  # one bound method shared by all batches
         self._commit_bytes = commit_bytes
         self._linger_bytes = linger_bytes
-        self._turn = Changes(0)  # of the turn that is under way
-        self._next = Changes(1)  # of turns that have ended
-        self._sealed: deque[Changes] = deque()  # of turns before these, each as much as a commit should hold
-        self._taken: Changes | None = None  # what is being written
-        self._stored: deque[Changes] = deque()  # what is on disk, and not complete
-        self._growing: dict[int, Batch] = {}  # the batch that takes a queue's next messages, by the queue's number
-        self._next_spill = SPILLED  # the number last made up
-        self._moves: Moves = []  # blocks to be moved once the current turn has ended
-        self._requested = False  # whether the next commit is to begin as soon as it can
-        self._held = 0  # how many say that what belongs together is not all staged
-        self._failed = False  # whether the last commit came back: all that follows goes into the same one, then
+        self._turn = Changes(0)  # of the current turn
+        self._next = Changes(1)  # of ended turns
+        self._sealed: deque[Changes] = deque()  # changes of earlier turns, each as many as a commit should hold
+        self._taken: Changes | None = None  # changes being written
+        self._stored: deque[Changes] = deque()  # changes on disk, but not complete
+        self._growing: dict[int, Batch] = {}  # the batch for a queue's next messages, by number of the queue
+        self._next_spill = SPILLED  # last invented queue number
+        self._moves: Moves = []  # blocks to move at the end of the current turn
+        self._requested = False  # True if the next commit is to begin as soon as possible
+        self._held = 0  # number of callers that are still staging changes of a single commit
+        self._failed = False  # True if the last commit was returned: all later changes go into the same commit
 
     # --- what there is ---
 
@@ -130,27 +133,30 @@ class Staging:
         return batches, queues
 
     def _waiting(self) -> tuple[Changes, ...]:
-        """All changes that are not complete, in order, but those of the commit that is being noted."""
+        """All changes that are not complete, in order, except those of the commit whose completion is being
+        processed.
+        """
         taken = () if self._taken is None else (self._taken,)
         return (*self._stored, *taken, *self._sealed, self._next, self._turn)
 
     # --- a turn ---
 
     def put(self, kind: str, key: str, value: Any) -> None:
-        """Stage a definition, new or changed; the value is taken as it is now.
+        """Stage a new or changed definition. The value is encoded at once.
 
         Raises:
-            TypeError, ValueError: JSON cannot hold the value, or UTF-8 the key.
+            TypeError: JSON cannot represent the value.
+            ValueError: JSON cannot represent the value, or UTF-8 the key.
         """
         key.encode()
         self._turn.definitions.put[kind, key] = json_text(value)
 
     def put_text(self, kind: str, key: str, value: str) -> None:
-        """As :meth:`put`, with a value already in JSON text."""
+        """Like :meth:`put`, with a value already encoded as JSON."""
         self._turn.definitions.put[kind, key] = value
 
     def delete(self, kind: str, key: str) -> None:
-        """Stage the removal of a definition; a missing definition is no error."""
+        """Stage the removal of a definition; a missing definition is not an error."""
         self._turn.definitions.delete((kind, key))
 
     def change(self, definitions: Definitions) -> None:
@@ -158,10 +164,10 @@ class Staging:
         self._turn.definitions.absorb(definitions)
 
     def append(self, queue_id: int, messages: list[Message]) -> None:
-        """Stage messages, by ascending ``seq``, at the end of a queue; sets their ``batch``.
+        """Stage messages at the end of a queue, in order of ``seq``, and set their ``batch``.
 
-        A message's slots that the log holds (all but ``redelivered`` and what the broker hangs on) must not change from
-        here on.
+        The stored slots of a message must not change afterwards; ``redelivered`` and the broker's own slots are not
+        stored.
         """
         growing = self._growing
         while messages:
@@ -184,21 +190,22 @@ class Staging:
         self._turn.import_chunks(log, chunks)
 
     def spill(self, messages: list[Message]) -> None:
-        """As :meth:`append`, for transient messages: readable by the current process, dropped at a start.
+        """Stage transient messages: the current process can read them from disk, and a start drops them.
 
-        They need not follow what was spilled before.
+        The numbers need not follow those of messages spilled before.
         """
         self._next_spill += 1
         self.append(self._next_spill, messages)
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of a queue's or stream's content. The id is not used again, the batches may still be
-        settled."""
+        """Stage the removal of a queue's or stream's content. The id is never used again; its batches may still be
+        settled.
+        """
         self._growing.pop(queue_id, None)
         self._turn.drop(queue_id)
 
     def when_complete(self, act: Callable[[], None]) -> None:
-        """Stage a call, made when the commit of this unit of work is complete; a crash before leaves it out."""
+        """Stage a call for the completion of this turn's commit. A crash before the completion omits the call."""
         self._turn.gone.append(act)
 
     def drop_spilled(self, queue_ids: list[int]) -> None:
@@ -208,31 +215,36 @@ class Staging:
             self.drop_queue(queue_id)
 
     def part(self) -> None:
-        """Separate changes staged from now on from earlier settlements, and later settlements from earlier staged
-        changes, as of different units of work, though both end with the next flush."""
+        """Divide the current turn in two: changes staged from now on are independent of settlements before, and
+        settlements from now on are independent of messages staged before. Both parts go into one commit.
+        """
         self._settle_noted()
         self._turn.parted = self._turn.count
 
     def hold(self) -> None:
-        """Collect all changes from now on in a single commit, across event-loop iterations, begun after
-        :meth:`release`."""
+        """Collect all changes from now on in a single commit, over several turns. The commit begins after
+        :meth:`release`.
+        """
         self._held += 1
 
     def release(self) -> None:
-        """End the collection of changes begun by :meth:`hold`."""
+        """End the collection begun by :meth:`hold`."""
         self.end_turn()
         self._held -= 1
 
     def move(self, moves: Moves) -> None:
-        """Stage the rewriting of remaining parts of batches, together with all settlements made before the read: during
-        a unit of work, at its end."""
+        """Stage the rewriting of the remaining parts of batches, at the end of the current turn, or at once outside a
+        turn.
+
+        The commit also has all settlements made before the parts were read.
+        """
         self._moves = moves
         if not (self._turn or self._noted):
             self._stage_moves()
 
     def end_turn(self) -> None:
-        """Put the changes staged and settled up to now into a single commit, the commit of earlier units of work if
-        room remains.
+        """Assign the changes staged and settled in this turn to a single commit: the commit of earlier turns if room
+        remains.
         """
         self._settle_noted()
         turn = self._turn
@@ -257,14 +269,14 @@ class Staging:
             self._stage_moves()
 
     def request(self, *, settlements: bool, waiting: bool) -> int:
-        """End a turn, and ask for a commit.
+        """End a turn, and request a commit.
 
         Args:
-            settlements: whether a commit is worth while if there is nothing but settlements to write.
+            settlements: True if settlements alone are reason enough for a commit.
             waiting: True if a caller waits for the commit; otherwise the commit is delayed until worthwhile.
 
         Returns:
-            The receipt that covers all that is staged; an earlier one where nothing is.
+            The receipt of all staged changes; an earlier receipt if nothing is staged.
         """
         self.end_turn()
         changes = self._next
@@ -286,8 +298,10 @@ class Staging:
         return self._commit_bytes * (LARGE_COMMIT_FACTOR if self._next.octets >= LARGE_BODY * self._next.count else 1)
 
     def _discard(self, turn: Changes) -> None:
-        """Forget unwritten content of dropped queues, except content of earlier commits: needed after a crash between
-        such a commit and the drop."""
+        """Forget unwritten content of dropped queues.
+
+        Content of earlier commits stays: a crash between such a commit and the drop needs the content.
+        """
         for queue_id in turn.dropped:
             self._next.discard(queue_id)
         earlier = [changes.staged for changes in self._sealed]
@@ -309,11 +323,11 @@ class Staging:
 
     @property
     def wanted(self) -> bool:
-        """True if :meth:`take` has work: a commit was requested, and is not held."""
+        """True if :meth:`take` would return changes: a commit was requested, and is not held."""
         return bool(self._sealed) or (self._requested and not self._held)
 
     def take(self) -> Changes | None:
-        """Hand over what the next commit is to hold; None where none is wanted."""
+        """Return the changes for the next commit; None if no commit is wanted."""
         if self._sealed:
             self._taken = self._sealed.popleft()
         elif self._requested and not self._held:
@@ -323,17 +337,19 @@ class Staging:
         return self._taken
 
     def take_sealed(self) -> Changes | None:
-        """As :meth:`take`, where a commit is full."""
+        """Like :meth:`take`, but only for a full commit."""
         return self.take() if self._sealed else None
 
     def take_last(self) -> Changes:
-        """Hand over all staged changes for the last commit."""
+        """Return all staged changes, for the last commit."""
         self._taken = self._take_next()
         return self._taken
 
     def take_relief(self) -> Changes | None:
-        """Hand over changes that free room on a full disk, independent of all other staged changes; None without any.
-        The changes have no separate receipt."""
+        """Return changes that free room on a full disk and do not depend on other changes; None without such changes.
+
+        The changes have no receipt of their own.
+        """
         if relief := self._next.without_staged():
             self._taken = relief
             return relief
@@ -345,29 +361,29 @@ class Staging:
         return changes
 
     def written(self) -> None:
-        """Forget the changes taken last: complete, about to be noted, and no longer pending."""
+        """Forget the changes taken last, because they are complete."""
         self._taken = None
 
     def stored(self) -> None:
-        """Keep the changes taken last until :meth:`forget_stored`: on disk, but not complete."""
+        """Keep the changes taken last until :meth:`forget_stored`: they are on disk, but not complete."""
         assert self._taken is not None
         self._stored.append(self._taken)
         self._taken = None
 
     def forget_stored(self) -> None:
-        """Forget the oldest stored changes: complete, about to be noted, and no longer pending."""
+        """Forget the oldest stored changes, because they are complete."""
         self._stored.popleft()
 
     def recover(self) -> None:
-        """The changes taken last are on disk, with all changes of a failed commit before."""
+        """Note that the changes taken last are on disk, with all changes of a failed commit before."""
         self._failed = False
 
     def succeed(self, receipt: CompleteReceipt) -> None:
-        """All changes up to a receipt are complete."""
+        """Note that all changes up to a receipt are complete."""
         self.committed = receipt
 
     def put_back(self, changes: Changes) -> None:
-        """Return changes after a failed write: part of the next commit, with all changes staged since."""
+        """Return changes after a failed write. They become part of the next commit, with all changes staged since."""
         for later in (*self._sealed, self._next):
             changes.absorb(later)
         self._next = changes
@@ -377,23 +393,26 @@ class Staging:
             batch.messages = None
 
     def request_again(self) -> None:
-        """Request a commit of the returned changes; if all changes went ahead to free room, the commit is empty, and
-        notifies waiters."""
+        """Request a commit of the returned changes.
+
+        If all changes went ahead to free room, the commit is empty; its completion notifies waiting callers.
+        """
         self._requested = True
 
     def close_batch(self, batch: Batch) -> None:
-        """Put the queue's next messages into a new batch."""
+        """Begin a new batch for the queue's next messages."""
         if self._growing.get(batch.queue_id) is batch:
             del self._growing[batch.queue_id]
 
     def close_batches(self) -> None:
-        """Put the next messages of all queues into new batches: in a new segment."""
+        """Begin new batches for the next messages of all queues, in a new segment."""
         self._growing.clear()
 
 
 def _is_much(changes: Changes, octets: int) -> bool:
-    """Return True if a commit should take no more: ``octets`` of bodies, or fewer if bodies have to be
-    copied together.
+    """Return True if a commit should take no more changes.
+
+    The limit is ``octets`` of bodies, or less if small bodies have to be copied together.
     """
     count = changes.count
     if octets > COPIED_BYTES and changes.octets < GATHER * count:
