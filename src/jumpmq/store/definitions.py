@@ -1,12 +1,11 @@
-"""A second copy of the definitions, beside the index: what the log no longer says and cannot be made again.
+"""A second copy of the definitions, besides the index: the log no longer has old definitions, and nobody can restore
+them.
 
-It is a text file, renamed into place when it is whole::
+The copy is a text file, written completely and then renamed into place::
 
-    JumpMQ definitions, SEGMENT, COUNT, CRC-32 of these
-    CRC-32, [kind, key, value] as JSON
-    ...
+    JumpMQ definitions, SEGMENT, COUNT, CRC-32 of these CRC-32, [kind, key, value] as JSON ...
 
-The log goes on from its segment: what is declared and deleted there comes after what is here.
+The file covers the log up to SEGMENT: definitions in the log from this segment on are newer.
 """
 
 import json
@@ -44,9 +43,9 @@ class ScannedFile:
     """The scanned definitions file.
 
     Attributes:
-        path: of the file.
-        segment: the first segment of the log that is not covered.
-        whole: whether nothing of it is damaged.
+        path: path of the file.
+        segment: first segment of the log that the file does not cover.
+        whole: True if nothing in the file is damaged.
     """
 
     path: Path
@@ -57,7 +56,7 @@ class ScannedFile:
         """Return the undamaged definitions: JSON text by (kind, key), in order.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         found = {}
         for octets in lines(self.path):
@@ -76,7 +75,7 @@ class QueueNaming:
 
     def __init__(self, definitions: Mapping[tuple[str, str], str]) -> None:
         self._definitions = definitions
-        self._names: dict[int, str] | None = None  # most of the time they are not asked for
+        self._names: dict[int, str] | None = None  # computed at the first use, which is rare
 
     def __call__(self, number: int) -> str:
         if self._names is None:
@@ -96,7 +95,7 @@ def part_of(number: int, name: Callable[[int], str]) -> str:
     """Return a name for a queue's messages kept under a separate number (:data:`PARTS`).
 
     Args:
-        name: what operators call the queue of a number.
+        name: returns the name of a queue for operators, by number.
     """
     queue = name(number & ~PARTS)
     return f"what is on its way to {queue}" if number & ON_WAY else f"what waits to enter {queue}"
@@ -113,11 +112,10 @@ def numbered(number: int) -> str:
 
 
 def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]]) -> None:
-    """Write all definitions, as (kind, key, JSON text); the file is always the complete old or the complete new
-    version.
+    """Write all definitions, as (kind, key, JSON text). After a crash the file has either the old or the new content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
 
     def write_to(octets: BinaryIO) -> None:
@@ -133,10 +131,10 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
 
 
 def replace(path: Path, write_to: Callable[[BinaryIO], None]) -> None:
-    """Replace a file: it is always the complete old or the complete new version.
+    """Replace a file. After a crash the file has either the old or the new content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     unfinished = path.with_name(path.name + ".new")
     file = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -165,7 +163,7 @@ def look(path: Path) -> ScannedFile | None:
     """Scan the file; None if missing.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if not path.exists():
         return None
@@ -190,7 +188,9 @@ def lines(path: Path) -> Iterator[bytes | None]:
 
 
 def parsed(texts: Sequence[str]) -> list[Any]:
-    """Return the values of JSON texts. Parsing together shares the keys of objects, and takes half as long."""
+    """Return the values of JSON texts. Parsing many texts together shares the objects' keys, and takes half the
+    time.
+    """
     found: list[Any] = []
     for start in range(0, len(texts), PARSED_AT_ONCE):
         found += json.loads(f"[{','.join(texts[start : start + PARSED_AT_ONCE])}]")

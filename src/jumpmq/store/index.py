@@ -1,7 +1,7 @@
 """The index: definitions, batches and settlements up to a segment of the log, in SQLite.
 
-It is written now and then, in a thread of its own, and may be a little ahead of where it says that it stands: replaying
-the log from there changes nothing that is in it already.
+A separate thread updates the index from time to time. The index may contain changes beyond the segment that it names.
+Replaying the log from that segment applies these changes again, without effect.
 """
 
 import contextlib
@@ -23,21 +23,21 @@ from jumpmq.store.ranges import Ranges
 log = logging.getLogger(__name__)
 
 Summary = tuple[int, int, int, int, int, int]
-"""Of a batch: id, queue_id, first_seq, last_seq, count, bytes."""
+"""Columns of a batch: id, queue_id, first_seq, last_seq, count, bytes."""
 
 
 @dataclass
 class Update:
-    """Changes to be written to the index.
+    """Changes to write to the index.
 
     Attributes:
-        segment: the first segment of the log that is not covered.
-        commit: number of the last commit that is covered, where that was a clean stop; else 0.
-        definitions: what was declared and deleted.
-        batches: new or moved ones, with the positions, lengths and lowest numbers of their blocks.
-        settled: what is gone of batches of which something is left.
-        gone: ids of batches of which nothing is left.
-        files: files and directories of streams that have to be on disk before.
+        segment: first segment of the log that the index will not cover.
+        commit: number of the last covered commit after a clean stop; else 0.
+        definitions: changes of definitions.
+        batches: new and moved batches, with the positions, lengths and lowest numbers of their blocks.
+        settled: settlements of batches with remaining messages.
+        gone: ids of batches without remaining messages.
+        files: files and directories of streams that must be synced before the update.
     """
 
     segment: int
@@ -55,11 +55,11 @@ class IndexContents:
 
     Attributes:
         definitions: JSON text by (kind, key), in the order of their first insertion.
-        batches: by queue and seq.
-        segment: the first segment of the log that is not covered.
-        commit: number of the last commit that is covered, where that was a clean stop; else 0.
-        warnings: which settlements were damaged and left out.
-        lost: which definitions were.
+        batches: batches by queue, in order of ``seq``.
+        segment: first segment of the log that the index does not cover.
+        commit: number of the last covered commit after a clean stop; else 0.
+        warnings: sentences about damaged settlements that were left out.
+        lost: sentences about damaged definitions that were left out.
     """
 
     definitions: dict[tuple[str, str], str]
@@ -71,11 +71,11 @@ class IndexContents:
 
 
 class Index:
-    """The file, open to be written.
+    """The index file, open for writing.
 
     Args:
-        path: of the file.
-        noted: called with it when an update is on disk.
+        path: path of the file.
+        noted: called with the path when an update is on disk.
     """
 
     def __init__(self, path: Path, noted: Callable[[Path], None]) -> None:
@@ -86,10 +86,10 @@ class Index:
         schema.raise_version(self._connection)
 
     def write(self, update: Update) -> None:
-        """Write an update, all or nothing, to disk.
+        """Write and sync an update in one transaction.
 
         Raises:
-            sqlite3.Error, OSError: it cannot be written; the file is as before.
+            sqlite3.Error, OSError: the update cannot be written; the file is unchanged.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
@@ -130,7 +130,9 @@ class Index:
 
 
 def crc_of_definition(kind: str, key: str, value: str) -> int:
-    """Over the key as well as the value, so that neither changes unnoticed; also below."""
+    """Return the CRC-32 of key and value, so that damage of either is found. The other checksums also include the
+    key.
+    """
     return zlib.crc32("\0".join((kind, key, value)).encode())
 
 
@@ -161,11 +163,11 @@ def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> IndexC
     """Check and read an index without changing it. Damaged definitions and settlements are left out.
 
     Args:
-        note: what the batches call when something of them is settled.
+        note: called by the batches with each settlement.
 
     Raises:
-        Damaged: so is all else, or the file as a whole.
-        StoreError: not a JumpMQ store, one of a newer version, or a file that cannot be opened.
+        Damaged: batches, or the file as a whole, are damaged.
+        StoreError: the file is not a JumpMQ store, has a newer version, or cannot be opened.
     """
     try:
         schema.check_header(path)
@@ -264,7 +266,7 @@ def summary_of(batch: Batch) -> Summary:
 
 
 def restored_order(batches: Iterable[Batch]) -> dict[int, list[Batch]]:
-    """Batches by queue, in order."""
+    """Return batches by queue, in order."""
     by_queue: dict[int, list[Batch]] = {}
     for batch in batches:
         by_queue.setdefault(batch.queue_id, []).append(batch)

@@ -1,6 +1,6 @@
-"""Lineage of a log's directory: its segments, the epoch and salt of each, and their ends, read without a write.
+"""Reads the lineage of a log from a data directory: segments with epoch, salt and end. Writes nothing.
 
-:mod:`jumpmq.replication.lineage` says what lineages are for.
+:mod:`jumpmq.replication.lineage` explains the purpose of lineages.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ class Stretch(NamedTuple):
     """A segment in a lineage.
 
     Attributes:
-        segment: its number.
+        segment: number of the segment.
         epoch: epoch in which the segment was begun.
-        salt: random number of its opening.
+        salt: random number of the segment's opening.
         end: octets of the segment in this log.
     """
 
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """Identity of a segment, equal in all copies of the segment, whatever the ends of the copies."""
+        """Identity of a segment: equal in all copies of the segment, even if the copies have different ends."""
         return self[:3]
 
 
@@ -41,7 +41,7 @@ class ReadLineage(NamedTuple):
 
     Attributes:
         lineage: segments of the log, in order.
-        damaged: positions before the mark where commits, or a segment's opening, are not as written.
+        damaged: positions before the mark of damaged commits and openings of segments.
     """
 
     lineage: tuple[Stretch, ...]
@@ -59,17 +59,17 @@ class _Segment(NamedTuple):
 def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> ReadLineage:
     """Read the lineage of the log in a data directory that no process writes to.
 
-    The log ends behind the last commit before the first one that is not as written: a follower syncs several commits at
-    once, and a crash may leave a later one of them without an earlier one. What lies before the mark was synced, so
-    damage there is no end: it is reported, and the log goes on behind it, or where it is the last commits of a segment,
-    in the next segment.
+    The log ends behind the last commit before the first damaged or missing commit. A follower syncs several commits at
+    once, so a crash may leave a later commit without an earlier one. Commits before the mark were synced, so damage
+    there is not the end of the log: the damage is reported, and the log continues behind it. If the damage includes the
+    last commits of a segment, the log continues in the next segment.
 
     Heads of commits and blocks are verified in all segments, contents from the mark's segment on.
 
     Args:
         directory: the data directory.
-        mark: position up to which all commits are known to have been synced; 0 for none. So was all before segments
-            that are missing.
+        mark: position up to which all commits are known to have been synced, those in missing segments included; 0 for
+            none.
         files: the file calls to use.
 
     Raises:
@@ -102,7 +102,9 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
 
 
 def _segments(directory: Path, files: Files) -> list[_Segment]:
-    """Return the segments by number: that of the opening; where it is damaged, that of the file's name."""
+    """Return the segments by number. The number is that of the opening, or of the file's name if the opening is
+    damaged.
+    """
     found = []
     for path in directory.glob("*.log"):
         try:
@@ -117,12 +119,12 @@ def _segments(directory: Path, files: Files) -> list[_Segment]:
 
 
 def _before(following: Sequence[_Segment], number: int) -> int:
-    """Return the commit up to which a segment was written when the next one was made; 0 where that is unknown."""
+    """Return the last commit before the next segment was created; 0 if unknown."""
     return max((one.first_commit - 1 for one in following[:1] if one.number == number + 1), default=0)
 
 
 def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | None:
-    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open."""
+    """Like :func:`~jumpmq.store.scan.given_up`, for files that are not open."""
     for one in following:
         with closing(OpenSegment(files, one.path)) as file:
             if file.opening is not None and (number := given_up([file], mark >> OFFSET_BITS)) is not None:
@@ -131,12 +133,12 @@ def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | N
 
 
 def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: list[int]) -> tuple[int, bool]:
-    """Return the end of a segment, and False if a commit behind it is missing or not as written.
+    """Return the end of a segment, and False if a commit behind the end is missing or damaged.
 
     Args:
-        limit: commits from this number on were given up, and written again in a later segment.
+        limit: number of the first abandoned commit; later segments have commits with the same numbers.
         last: number of a commit that must exist, with all earlier commits.
-        damaged: takes the positions of damage before the mark.
+        damaged: receives the positions of damage before the mark.
     """
     assert file.opening is not None
     base, end, number = file.opening.segment << OFFSET_BITS, OPENING_SIZE, file.opening.first_commit - 1
@@ -155,7 +157,7 @@ def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: li
 
 
 def _counting(commits: Iterator[FoundCommit], limit: int | None) -> Iterator[FoundCommit]:
-    """Yield the commits that were not given up."""
+    """Yield the commits that were not abandoned."""
     for found in commits:
         if limit is not None and found.number >= limit:
             return

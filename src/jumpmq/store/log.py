@@ -1,6 +1,6 @@
-"""The log: numbered segment files in ``log/``, written at the end only.
+"""The log: numbered segment files in ``log/``. Writes only append.
 
-A position is one number: the segment's in the upper half, the offset in its file in the lower.
+A position is one number: the number of the segment in the upper half, and the offset in the file in the lower half.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SEGMENTS = 16
 """Number of segments fitting on a disk: consumed messages free room once the whole segment is consumed."""
 
 SEGMENT_BLOCKS = 1 << 16
-"""Blocks after which the log continues in a new file: the index of so many is made in a moment."""
+"""Blocks after which the log continues in a new file, so that indexing a file takes only a moment."""
 
 ALLOCATION = 4 << 20
 """Octets by which a file grows. Writes within the allocation change nothing but the content, so syncs are cheaper."""
@@ -57,15 +57,15 @@ class LogSegment:
     """A file of the log.
 
     Attributes:
-        number: of the segment.
+        number: number of the segment.
         salt: initial value of the segment's checksums.
         epoch: epoch in which the segment was begun.
-        end: octets of it that are commits.
-        allocated: octets that the file has on disk, as far as is known.
-        zeroed: up to where it was written to, zeros included.
-        blocks: how many were written.
+        end: offset of the end of the last commit.
+        allocated: octets allocated on disk, as far as is known.
+        zeroed: offset up to which octets were written, zeros included.
+        blocks: number of written blocks.
         batches: batches with unsettled messages in the segment.
-        live: octets of bodies, roughly, that are not settled.
+        live: approximate octets of unsettled bodies.
     """
 
     __slots__ = (
@@ -99,17 +99,17 @@ class LogSegment:
 
 
 class Log:
-    """The segments. Reading is for any thread, all else for the store's.
+    """The segments. Any thread may read; all other methods are for the store's thread.
 
     Args:
-        directory: where the files are.
+        directory: directory of the segment files.
         files: the file calls to use.
-        segment_bytes: octets after which the log goes on in another file.
-        epoch: of the segments that are begun.
+        segment_bytes: octets after which the log continues in a new file.
+        epoch: epoch of new segments.
 
     Attributes:
-        segments: by number, in order.
-        current: the one that is written to; None before the first commit.
+        segments: segments by number, in order.
+        current: segment that commits are written to; None before the first commit.
         current_file: file of the current segment; None without one.
     """
 
@@ -125,7 +125,7 @@ class Log:
         self._next_number = 1
         self._opened: dict[int, OpenFile] = {}
         self._lock = threading.Lock()
-        self._spare: int | None = None  # a descriptor that is given up when clients have taken all others
+        self._spare: int | None = None  # descriptor to close when clients have taken all others
 
     def adopt(self, segments: list[LogSegment], after: int) -> None:
         """Take over segments found at the start, in order; new segments get numbers above ``after``."""
@@ -137,7 +137,7 @@ class Log:
         """Continue in a new segment, with the given number of the first commit.
 
         Raises:
-            OSError: the file cannot be made; the log goes on where it was.
+            OSError: the file cannot be created; the log continues in the old segment.
         """
         return self.enter(*self.make(self.next_opening(first_commit)))
 
@@ -149,7 +149,7 @@ class Log:
         """Create a segment's file, waiting for the disk. Callable from any thread.
 
         Raises:
-            OSError: that fails, and there is none.
+            OSError: the file cannot be created, and does not exist.
         """
         path = self.directory / file_name(opening.segment)
         file = OpenFile(self.files, self.files.create(path))
@@ -181,7 +181,7 @@ class Log:
         return segment is not None and (segment.end >= self._segment_bytes or segment.blocks >= SEGMENT_BLOCKS)
 
     def end(self) -> None:
-        """Write no more to the current segment, and give back the room behind its end."""
+        """Write no more to the current segment, and release the allocated room behind its end."""
         segment, self.current, self.current_file = self.current, None, None
         if segment is not None:
             self.cut(segment)
@@ -219,10 +219,10 @@ class Log:
         return self.directory / file_name(number) if segment is None else segment.path
 
     def file(self, number: int) -> OpenFile:
-        """A segment's open file.
+        """Return a segment's open file.
 
         Raises:
-            FileNotFoundError: the segment is gone.
+            FileNotFoundError: the segment was removed.
         """
         with self._lock:
             file = self._opened.pop(number, None)
@@ -235,7 +235,7 @@ class Log:
             return file
 
     def _open(self, path: Path) -> int:
-        """Open a segment's file, also at the process's limit of open files: a different cached file is then closed."""
+        """Open a segment's file. At the process's limit of open files, another cached file is closed first."""
         while True:
             try:
                 descriptor = self.files.open(path)
@@ -265,10 +265,10 @@ class Log:
         return True
 
     def read(self, position: int, length: int) -> bytes:
-        """Octets of the log; fewer where the file ends.
+        """Read octets of the log; fewer at the end of the file.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the octets cannot be read.
         """
         number = position >> OFFSET_BITS
         file = self.file(number)
@@ -295,7 +295,7 @@ class Log:
                 self._spare = None
 
     def unreadable(self, position: int, what: str) -> StoreError:
-        """Return the error for octets not returned by the system."""
+        """Return the error for octets that the system cannot read."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
             f"{path} cannot be read at octet {position & _OFFSETS} ({what}); they are left out until the broker is "
@@ -303,7 +303,7 @@ class Log:
         )
 
     def damaged(self, position: int, what: str) -> StoreError:
-        """Return the error for octets different from the written octets."""
+        """Return the error for octets that differ from the written octets."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
             f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
@@ -322,17 +322,17 @@ def segment_bytes_on(directory: Path) -> int:
 
 
 def file_name(number: int) -> str:
-    """The name of a segment's file."""
+    """Return the name of a segment's file."""
     return f"{number:010}.log"
 
 
 def relative_name(number: int) -> str:
-    """The name of a segment's file, relative to the data directory."""
+    """Return the name of a segment's file, relative to the data directory."""
     return f"{DIRECTORY}/{file_name(number)}"
 
 
 def read_whole(file: int, length: int, offset: int) -> bytes:
-    """As pread, but read all available octets, also where a signal or a large length cuts the result short."""
+    """Like pread, but read all available octets, even if a signal or a large length would shorten the result."""
     octets = os.pread(file, length, offset)
     if len(octets) < length:
         parts = [octets]

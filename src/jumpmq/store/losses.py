@@ -1,8 +1,8 @@
 """Losses of a data directory: found at the start or during reads, kept until acknowledged.
 
-What is damaged is a matter of this disk, not of the log, which others may have whole: the losses are in a file. Each of
-its lines is ``CRC-32 [sentence, time of detection]``, with seconds since the epoch, negative once the loss is
-acknowledged: the same damage may be found again.
+Damage affects this disk only: copies of the log on other disks may be undamaged. Losses are therefore kept in a file of
+the directory, not in the log. Each line is ``CRC-32 [sentence, time of detection]``, with the time in seconds since the
+epoch. Acknowledged losses remain in the file with a negative time, because the same damage may be found again.
 """
 
 import json
@@ -32,9 +32,9 @@ class Losses:
     """Losses, as sentences with the lost content and the location."""
 
     def __init__(self) -> None:
-        self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
+        self._found: dict[str, float] = {}  # time of detection by sentence, in seconds since the epoch
         self._acknowledged: dict[str, float] = {}  # acknowledged losses, with the same key
-        self._is_kept = True  # whether the file has all of them
+        self._is_kept = True  # True if the file has all losses
         self._lock = threading.Lock()
         self._told_at = time.monotonic()
 
@@ -42,7 +42,7 @@ class Losses:
         return len(self._found)
 
     def restore(self, recorded: Mapping[str, float]) -> None:
-        """Take over losses from earlier runs, and report them once more."""
+        """Add losses from earlier runs, and report them again."""
         for loss, found_at in recorded.items():
             if found_at < 0:
                 self._acknowledged[loss] = -found_at
@@ -69,7 +69,9 @@ class Losses:
             return list(self._found.items())
 
     def take_unkept(self) -> list[tuple[str, float]] | None:
-        """Return all content for the file, in the file's order and signs; None where the file has it."""
+        """Return the entire content for the file, with the order and signs of the file; None if the file is up to
+        date.
+        """
         if self._is_kept:
             return None
         with self._lock:
@@ -77,7 +79,7 @@ class Losses:
             return [*((loss, -found_at) for loss, found_at in self._acknowledged.items()), *self._found.items()]
 
     def keep_again(self) -> None:
-        """The file may not have all losses: :meth:`take_unkept` returns them once more."""
+        """Note that the file may lack losses: :meth:`take_unkept` returns all losses again."""
         self._is_kept = False
 
     def remind(self) -> None:
@@ -87,7 +89,7 @@ class Losses:
             log.warning("%d losses are not acknowledged: `jumpmqctl list_losses` names them", len(self._found))
 
     def acknowledge(self) -> None:
-        """Tell of none any more; of those that were acknowledged the oldest are forgotten beyond :data:`LIMIT`."""
+        """Mark all losses as acknowledged. Beyond :data:`LIMIT` acknowledged losses, the oldest are forgotten."""
         with self._lock:
             found, self._found = self._found, {}
             found.pop(MORE, None)
@@ -101,7 +103,7 @@ def read(directory: Path) -> list[tuple[str, float]]:
     """Return the losses in the file of a data directory; damaged lines are left out.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     path = directory / FILE_NAME
     if not path.exists():
@@ -111,10 +113,10 @@ def read(directory: Path) -> list[tuple[str, float]]:
 
 
 def write(directory: Path, losses: Iterable[tuple[str, float]]) -> None:
-    """Write the file of a data directory, whole or not at all.
+    """Write the file of a data directory. After a crash the file has either the old or the new content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
 
     def write_to(octets: BinaryIO) -> None:
