@@ -187,7 +187,7 @@ class Copies(Protocol):
         """
 
     async def end(self, home: int) -> None:
-        """Remove a home that another node than its seat serves, and all its copies. The copies' files stay.
+        """Remove a home with a lost seat, and all copies of the home. The files of the copies stay.
 
         Raises:
             CopiesUnavailable: etcd does not answer.

@@ -1,12 +1,12 @@
 """The peers of a process: workers of the node, and remote nodes.
 
-A *home* is a number, a data directory and the process that serves it. A broker of one process is home 1, and its peers
-are :class:`Alone`. Everything else that knows of several processes is in ``jumpmq.nodes``, which nothing here imports:
-who starts the broker gives it a function that makes its peers (:data:`Enter`).
+A *home* is a number, a data directory and the process that serves the directory. A broker with one process is home 1,
+and has no peers (:class:`Alone`). All other code for several processes is in ``jumpmq.nodes``. Nothing here imports
+that package: the caller that starts the broker passes a function that makes the peers (:data:`Enter`).
 
-The order of a start is: the data directory is opened (:class:`~jumpmq.broker.opening.Opened`), peers are entered, the
+A start has these steps: the data directory is opened (:class:`~jumpmq.broker.opening.Opened`), peers are entered, the
 broker is made, definitions are restored, :meth:`Lifecycle.order`, :meth:`Lifecycle.restore`, contents of queues are
-restored, :meth:`Lifecycle.join`, clients are listened for.
+restored, :meth:`Lifecycle.join`, and listeners are opened for clients.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ from jumpmq.topology.declared import DeclaredQueue
 
 
 class Forwarding:
-    """A batch on the way to remote homes, awaited by the publisher.
+    """A batch on the way to remote homes; the publisher waits for its end.
 
     Attributes:
-        homes: numbers of the homes that it goes to.
-        over: set when waiting on is not worth while.
+        homes: numbers of the destination homes.
+        over: event, set when waiting is no longer worthwhile.
     """
 
     def __init__(self) -> None:
         self.homes: set[int] = set()
         self.over = asyncio.Event()
-        self._parts = 0  # that are under way
+        self._parts = 0  # number of parts not yet stored
 
     @property
     def is_done(self) -> bool:
@@ -54,13 +54,13 @@ class Forwarding:
         return not self._parts
 
     def begin(self, home: int) -> None:
-        """More messages go to a home."""
+        """Count a further part, sent to a home."""
         self.homes.add(home)
         self._parts += 1
         self.over.clear()
 
     def end(self) -> None:
-        """Record a part as stored on disk."""
+        """Count a part as stored on disk."""
         self._parts -= 1
         if not self._parts:
             self.over.set()
@@ -73,7 +73,7 @@ class PeerOutbox(Protocol):
         """Return the first of the given homes with too many kept messages; None without any."""
 
     def forwarding(self) -> Forwarding:
-        """A batch, to be passed to :meth:`add` and :meth:`forwarded`."""
+        """Return a new batch, for :meth:`add` and :meth:`forwarded`."""
 
     def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
         """Keep messages for a queue, in the turn's commit."""
@@ -83,7 +83,7 @@ class PeerOutbox(Protocol):
         """True if too many messages are kept for a home."""
 
     def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """Keep dead-lettered messages for a queue: as :meth:`add`, without a waiter."""
+        """Keep dead-lettered messages for a queue. Like :meth:`add`, but nobody waits for the messages."""
 
     async def forwarded(self, forwarding: Forwarding) -> bool:
         """Wait briefly for the homes of a batch already on the local disk; return True if all homes have the batch."""
@@ -93,8 +93,10 @@ class MoveRequests(Protocol):
     """Migrations requested by an operator."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
-        """Begin to copy a stream to a different machine, followed by the migration; return False for any other queue,
-        migrated by a change of definitions alone.
+        """Begin to copy a stream to another machine; the stream moves afterwards.
+
+        Returns:
+            False for any other queue: a change of definitions alone moves the queue.
 
         Raises:
             PreconditionFailed: the stream cannot be moved.
@@ -108,14 +110,14 @@ class MoveRequests(Protocol):
 
 
 class MoveFigures(NamedTuple):
-    """A migration of a queue between homes, as known to either home.
+    """A move of a queue between homes, as known to either home.
 
     Attributes:
         vhost, name: the queue.
-        leaves: whether it leaves this home; else it comes here.
-        waits_for: what has to happen next.
-        seconds: since the last step forward.
-        stands_still: whether that is too long.
+        leaves: True if the queue leaves this home; False if it arrives here.
+        waits_for: the next event that the move needs.
+        seconds: time since the last progress.
+        stands_still: True if this time is too long.
     """
 
     vhost: str
@@ -130,10 +132,10 @@ class PeerFigures(NamedTuple):
     """Metrics of the links to remote homes.
 
     Attributes:
-        links: number of each home with a link, octets that wait to be sent there, and octets that were sent.
-        outbox: number of each home that batches are kept for, messages, and octets.
-        moves: queues on their way.
-        standstill: why no definition can be changed at the moment; None while they can.
+        links: for each home with a link: number of the home, octets waiting to be sent, octets sent.
+        outbox: for each home with kept batches: number of the home, messages, octets.
+        moves: queues that move.
+        standstill: reason why no definitions can be changed at the moment; None if they can.
     """
 
     links: list[tuple[int, int, int]]
@@ -146,7 +148,7 @@ class QueueUsers(Protocol):
     """Clients of queues, as required by migrations."""
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
-        """The reader group that has messages of a queue here reserved; None where none has."""
+        """Return the reader group with reservations in a local queue; None without any."""
 
     def close_all(self, reason: str) -> int:
         """Close all connections; return the number of connections."""
@@ -157,13 +159,13 @@ class Restored:
     """A broker with restored queues, for the broker's peers.
 
     Attributes:
-        channels: lists the channels that may hold deliveries.
-        queue_moved: told of a queue that is at another home, before its consumers are cancelled.
-        disk_free_limit: octets of the disk that are to stay free.
-        take_client: serves a client that another process has handed over, by its socket and the packed
+        channels: returns the channels with possible deliveries.
+        queue_moved: called with a queue that has moved to another home, before its consumers are cancelled.
+        disk_free_limit: octets of the disk to keep free.
+        take_client: serves a client of another process, given by socket and packed
             :class:`~jumpmq.broker.connection.handed.Handed`.
-        sight: identifies the contents of the data directory, so that an older copy of it is detected.
-        had: whether the data directory has had a start, by its boot id.
+        sight: fingerprint of the data directory's content; detects an older copy of the directory.
+        had: tells whether the data directory records a start, given by boot id.
     """
 
     topology: Topology
@@ -186,11 +188,11 @@ class LocalHome:
     Attributes:
         config: settings, with home and node as the peers know them.
         node: name of this node: the setting, else the name kept in the data directory.
-        identity: tells this broker from all others, also after a restart; None if nothing is durable.
-        definitions: records restored at the start: the data directory's, or the peers'.
-        founds: whether definitions of a new broker begin at this process.
-        is_shared: whether the definitions are those of a log shared with other processes.
-        records_audit: whether the audit log of changes is written by this process.
+        identity: identifier of this broker, unique among brokers and kept over restarts; None if nothing is durable.
+        definitions: records to restore at the start, from the data directory or from the peers.
+        founds: True if definitions of a new broker begin at this process.
+        is_shared: True if the definitions come from a log shared with other processes.
+        records_audit: True if this process writes the audit log of changes.
     """
 
     config: Config
@@ -206,14 +208,14 @@ class Lifecycle(Protocol):
     """Entry of a starting broker among its peers, step by step, and its exit."""
 
     def order(self, topology: Topology) -> None:
-        """Give a topology with restored definitions a log of changes, if the process orders changes."""
+        """Give the topology a log of changes if this process orders changes. Definitions are restored by now."""
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
-        """Restore state from the store, once definitions are restored.
+        """Restore state from the store, after the definitions.
 
         Args:
-            batches: kept messages, by the number of their queue; those on their way to other homes are taken out.
-            alarms: while one is in effect, other homes get no answers.
+            batches: kept messages by number of the queue; the method removes those on the way to other homes.
+            alarms: alarms of this process; other homes get no answers during an alarm.
         """
 
     async def join(self, broker: Restored) -> None:
@@ -242,12 +244,12 @@ class Peers(Protocol):
 
     Attributes:
         local: the local process as its peers know it.
-        lifecycle: enters the peers at the start, and leaves them.
-        sender: sends messages of a turn to queues of other homes, and is answered when they are complete there.
-        outbox: keeps messages of batches until they are there.
+        lifecycle: enters the peers at the start, and leaves them at the end.
+        sender: sends a turn's messages to queues of other homes, and reports when the messages are complete there.
+        outbox: keeps messages of batches until other homes have stored them.
         channels: channels between clients and queues of different homes.
-        hand_over: gives a client to the home of its virtual host.
-        moves: moves that an operator asks for.
+        hand_over: passes a client to the home of the client's virtual host.
+        moves: accepts moves requested by an operator.
         homes: numbers of the responding homes, including the process's own home.
     """
 
@@ -337,11 +339,11 @@ class _NoChannels:
 
 
 class Alone:
-    """The peers of a broker of one process: none. See :class:`Peers`.
+    """The peers of a broker with one process: none. See :class:`Peers`.
 
     Raises:
-        BrokerError: the data directory is that of a node of a cluster, or of one of several workers: alone the messages
-            of the others would be missing.
+        BrokerError: the data directory belongs to a node of a cluster, or to one of several workers. The messages of
+            the other processes would be missing.
     """
 
     lifecycle: Lifecycle = _NoLifecycle()
@@ -378,8 +380,10 @@ async def alone(opened: Opened) -> Peers:
 
 
 def node_of(config: Config, definitions: list[Record], *homes: int) -> str:
-    """Return the name of a node: the setting, else the name kept for its home, or for any of ``homes``, else the
-    host's.
+    """Return the name of a node.
+
+    The name is the setting. Without a setting, it is the name kept for the node's home or for any of ``homes``, else
+    the name of the host.
     """
     if config.node is not None:
         return config.node
@@ -391,7 +395,7 @@ def require_no_cluster(definitions: list[Record]) -> None:
     """Refuse a data directory of a node of a cluster.
 
     Raises:
-        BrokerError: the data directory is one.
+        BrokerError: the data directory belongs to a cluster's node.
     """
     for kind, key, value in definitions:
         if (kind, key) == MEMBERSHIP:

@@ -1,4 +1,4 @@
-"""Contents of queues, restored from the records and messages that the store has kept."""
+"""Restores the contents of queues from the records and messages kept by the store."""
 
 from jumpmq.broker.opening import Record
 from jumpmq.queues import Queue

@@ -25,7 +25,7 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOC
 _OFFSET = time.time() - boot_time()
 
 NEVER = float("inf")
-"""A time that never comes."""
+"""A time later than any other."""
 
 JUMP = 1.0
 """Difference in seconds between the wall clock and the steady clock that counts as a clock change: smaller differences

@@ -343,7 +343,7 @@ class Replica:
         return actions + self.candidate.proceed() if self.candidate is not None else actions
 
     def resign(self) -> list[Action]:
-        """Give up leadership; another replica may claim it without waiting."""
+        """Give up leadership. Another replica may claim at once."""
         if self.leader is None or self.stopped:
             return []
         return [*self.leader.resign(), *self.end("this node resigned")]

@@ -45,7 +45,7 @@ class Definitions:
         self.removed.add(key)
 
     def absorb(self, later: Definitions) -> None:
-        """Merge changes that followed these."""
+        """Merge later changes of definitions."""
         for key in self.put.keys() & later.removed:
             del self.put[key]
         self.removed |= later.removed
@@ -152,7 +152,7 @@ class Changes:
                 del batches[batch]
 
     def absorb(self, later: Changes) -> None:
-        """Merge changes that followed these into a single commit."""
+        """Merge later changes into this commit."""
         for queue_id in later.dropped:
             self.drop(queue_id)
         if later.definitions:
@@ -192,7 +192,7 @@ class Changes:
             ranges.add(first, last)
 
     def leave_out(self, settled: Changes) -> None:
-        """Forget staged messages that an absorbed turn has settled: nobody needs them on disk."""
+        """Forget staged messages settled by an absorbed turn, so that they are never written."""
         for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)

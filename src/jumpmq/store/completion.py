@@ -113,4 +113,4 @@ def _cannot() -> bool:
 
 
 def _asleep() -> None:
-    """Do nothing: nobody waits yet."""
+    """Do nothing, before a store waits for completion."""

@@ -1,26 +1,26 @@
 """Format of the log: commits and blocks.
 
-A segment file begins with a :class:`Opening`. Behind it lie commits, each a frame and its blocks, numbered without a
-gap::
+A segment file begins with an :class:`Opening`. Commits follow, numbered without a gap, each with a frame and blocks::
 
     frame   "JMQC", CRC-32 of the rest of the frame and of the blocks' heads, number, length, how many blocks
     block   head: CRC-32 of the rest of the block; kind, flags, count, length, octets of bodies, queue, first seq
             content, filled up to 8 octets with zeros
 
-All integers are little-endian. Every checksum begins with the segment's salt, a random number: so neither what an older
-file left on the disk nor what somebody publishes in a body can pass for a commit.
+All integers are little-endian. Every checksum begins with the segment's salt, a random number. Remains of an older file
+on the disk, or a published body, therefore never pass for a commit.
 
 Contents by kind:
 
-- ``MESSAGES``: consecutive messages of one queue, as rows (see ``ROW``) or, with the flag ``COLUMNS``, as buffers that
-  Arrow takes as they are: 64-bit integers first, then 32-bit offsets, then octets, bodies last. ``MOVED`` messages are
-  a copy of what is left of an older batch, whose id comes before all else.
-- ``SETTLED``: 64-bit integers: queue, number of ranges, (first, last) of each, and so on.
-- ``DEFINITIONS``: JSON, a list of [kind, key] for what goes and [kind, key, value] for what is there, in this order.
-- ``DROPPED``: 64-bit integers: queues that are gone with all they had.
-- ``CLEAN``: nothing; the mark of a clean stop.
-- ``STREAM``: a chunk of a stream, whose number and first offset are in the head: 64-bit integers, the first offset of
-  its segment and the position in that file, then the chunk as it lies there.
+- ``MESSAGES``: consecutive messages of one queue, as rows (see ``ROW``) or, with the flag ``COLUMNS``, as buffers for
+  Arrow: 64-bit integers first, then 32-bit offsets, then octets, bodies last. ``MOVED`` messages are a copy of the
+      remaining part of an older batch; the content begins with the batch's id.
+- ``SETTLED``: 64-bit integers: queue, number of ranges, (first, last) of each range, repeated for each queue.
+- ``DEFINITIONS``: a JSON list with [kind, key] for each removed definition, followed by [kind, key, value] for each new
+  or changed definition.
+- ``DROPPED``: 64-bit integers: queues dropped with all their content.
+- ``CLEAN``: empty; the mark of a clean stop.
+- ``STREAM``: a chunk of a stream; the head has the stream's number and the first offset. The content is two 64-bit
+  integers (first offset of the stream's segment, position of the chunk in the segment's file), then the chunk.
 """
 
 import json
@@ -59,7 +59,7 @@ ONE_TIME, ONE_EXCHANGE, ONE_PROPERTIES = 16, 32, 64
 """Flags of columns with a common value for all messages, stored once."""
 
 MAX_COUNT = 4096
-"""Most messages in a block, and in a batch."""
+"""Maximum number of messages in a block, and in a batch."""
 
 MAX_ROWS = 8
 """Maximum number of messages written as rows, in a sixth of the time (measured). With a common exchange and common
@@ -77,7 +77,7 @@ CHUNK_AT = struct.Struct("<qq")
 """Prefix of a stream chunk: the first offset of the segment, and the position in the segment file."""
 _OPENING = struct.Struct("<8sIIQI")
 _OPENING_MAGIC, _EPOCHLESS_MAGIC = b"JumpMQ\0\3", b"JumpMQ\0\2"
-"""The second begins the segments of version 0.2, whose numbers took 64 bits: the upper 32 are zeros, as of epoch 0."""
+"""The second begins segments of version 0.2, with 64-bit numbers: the upper 32 bits, zeros, read as epoch 0."""
 OPENING_SIZE = 2 * (_OPENING.size + 4)
 """Octets before a segment's first commit."""
 _PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
@@ -87,9 +87,9 @@ class Block:
     """A block on the way to disk.
 
     Attributes:
-        head: its head, still without the checksum, and what of the content lies behind it in one piece.
-        buffers: the rest of the content, filled up.
-        length: octets of it all.
+        head: the block's head without the checksum, followed by a part of the content.
+        buffers: the rest of the content, with padding.
+        length: octets of the whole block.
         offset: position in the file, once known.
     """
 
@@ -128,8 +128,8 @@ class Commit:
         length: octets of the blocks.
 
     Attributes:
-        frame: its head, still without the checksum.
-        length: octets of it all.
+        frame: the commit's frame without the checksum.
+        length: octets of the whole commit.
     """
 
     __slots__ = ("blocks", "frame", "length", "number")
@@ -141,7 +141,7 @@ class Commit:
         self.length = FRAME.size + length
 
     def seal(self, salt: int) -> list[Any]:
-        """Put in the checksums; returns all buffers in order."""
+        """Insert the checksums; return all buffers in order."""
         buffers: list[Any] = [self.frame]
         heads = zlib.crc32(memoryview(self.frame)[8:], salt)
         for block in self.blocks:
@@ -180,7 +180,7 @@ def head_at(octets: Any, offset: int = 0) -> BlockHead:
 
 
 def block_is_whole(octets: Any, salt: int) -> bool:
-    """Return True if ``octets``, a block from head to end of padding, are as written."""
+    """Return True if ``octets``, a block with head and padding, are undamaged."""
     return checksum(memoryview(octets)[4:], salt) == int.from_bytes(octets[:4], "little")
 
 
@@ -188,10 +188,11 @@ class Opening(NamedTuple):
     """Beginning of a segment file.
 
     Attributes:
-        segment: the file's number.
-        first_commit: commits of this number and above that older segments hold were given up, and do not count.
-        salt: with which the segment's checksums begin.
-        epoch: in which a leader of the home began the segment; 0 in a home without copies.
+        segment: number of the segment.
+        first_commit: number of the segment's first commit. Commits with this number or higher in older segments were
+            abandoned, and do not count.
+        salt: initial value of the segment's checksums.
+        epoch: epoch of the leader that began the segment; 0 in a home without copies.
     """
 
     segment: int
@@ -200,13 +201,13 @@ class Opening(NamedTuple):
     epoch: int = 0
 
     def encode(self) -> bytes:
-        """Return the first octets of the file: two copies, so that a changed octet is harmless."""
+        """Return the first octets of the file: two copies of the opening, so that damage of one copy is harmless."""
         octets = _OPENING.pack(_OPENING_MAGIC, self.segment, self.epoch, self.first_commit, self.salt)
         return 2 * (octets + zlib.crc32(octets).to_bytes(4, "little"))
 
     @classmethod
     def decode(cls, octets: bytes) -> "Opening | None":
-        """The opening in the first octets of a file, None where it is not whole."""
+        """Return the opening in the first octets of a file; None if both copies are damaged."""
         half = OPENING_SIZE // 2
         for copy in (octets[:half], octets[half:OPENING_SIZE]):
             if len(copy) == half and zlib.crc32(copy[:-4]) == int.from_bytes(copy[-4:], "little"):
@@ -220,7 +221,7 @@ class Opening(NamedTuple):
 
 
 def messages_block(queue: int, messages: list[Message], *, new: bool) -> Block:
-    """Messages of a queue, at most ``MAX_COUNT``, by ascending seq."""
+    """Return a block of a queue's messages: at most ``MAX_COUNT``, in order of ``seq``."""
     begins, count = NEW if new else 0, len(messages)
     if count <= MAX_ROWS and (rows := row_block(messages, queue, begins, GATHER)) is not None:
         return Block(*rows)
@@ -231,14 +232,14 @@ def messages_block(queue: int, messages: list[Message], *, new: bool) -> Block:
 
 
 def moved_block(queue: int, batch_id: int, messages: list[Message]) -> Block:
-    """Return a block with the rest of a batch, for a new location."""
+    """Return a block with the remaining messages of a batch, for a new location."""
     flags, buffers, octets = _columns(messages)
     buffers.insert(0, _INTEGER.pack(batch_id))
     return Block.of(MOVED, buffers, flags=flags, count=len(messages), octets=octets, queue=queue, first=messages[0].seq)
 
 
 def _columns(messages: list[Message]) -> tuple[int, list[Any], int]:
-    """Flags, buffers, octets of bodies."""
+    """Return flags, buffers, and octets of bodies."""
     flags, first = COLUMNS, messages[0]
     gaps = messages[-1].seq - first.seq + 1 != len(messages)
     one_time, one_exchange, one_properties, expires, total = alike(messages)
@@ -279,13 +280,13 @@ def _bodies(messages: list[Message], total: int) -> tuple[bytes, list[bytes]]:
 
 
 class Content:
-    """Messages of a block read from disk, with columns located but not yet turned into objects.
+    """Messages of a block read from disk. Columns are located, but not yet turned into objects.
 
     Args:
         octets: the whole block.
 
     Attributes:
-        head: its head.
+        head: the block's head.
         last: number of the last message.
     """
 
@@ -366,7 +367,7 @@ class Content:
 
 
 class Column(NamedTuple):
-    """Octets side by side: n + 1 offsets, and the start of the first value in the block."""
+    """Values stored consecutively: n + 1 offsets, and the start of the first value in the block."""
 
     offsets: Sequence[int]
     start: int
@@ -379,7 +380,7 @@ class Column(NamedTuple):
 
 
 class BlockColumns(NamedTuple):
-    """The columns of a block; exchange and properties have one value where all messages are alike."""
+    """The columns of a block. Exchange and properties have a single value if all messages have the same."""
 
     seq: Sequence[int]
     published: Sequence[int]
@@ -410,7 +411,7 @@ def settled_block(settled: Iterable[tuple[int, Iterable[tuple[int, int]]]]) -> B
 
 
 def settled_in(content: bytes) -> Iterator[tuple[int, int, int]]:
-    """(queue, first, last) of all ranges of a block's content."""
+    """Yield (queue, first, last) of all ranges in a block's content."""
     numbers, at = array("q", content), 0
     while at < len(numbers):
         queue, count = numbers[at], numbers[at + 1]
@@ -420,7 +421,7 @@ def settled_in(content: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def definitions_block(removed: Iterable[tuple[str, str]], put: Iterable[tuple[str, str, str]]) -> Block:
-    """Changes of definitions; the values are JSON text."""
+    """Return a block of changes of definitions; the values are JSON text."""
     return Block.of(DEFINITIONS, [json.dumps([*removed, *put], separators=(",", ":")).encode()])
 
 
@@ -430,12 +431,14 @@ def dropped_block(queues: Sequence[int]) -> Block:
 
 
 def stream_block(stream: int, segment: int, position: int, first: int, count: int, chunk: list[bytes]) -> Block:
-    """A chunk of a stream.
+    """Return a block with a chunk of a stream.
 
     Args:
-        stream: the stream's number.
-        segment, position: where it lies among the stream's files.
-        first, count: of its messages.
-        chunk: its octets, in pieces.
+        stream: number of the stream.
+        segment: first offset of the stream's segment.
+        position: position of the chunk in the segment's file.
+        first: offset of the chunk's first message.
+        count: number of the chunk's messages.
+        chunk: octets of the chunk, in pieces.
     """
     return Block.of(STREAM, [CHUNK_AT.pack(segment, position), *chunk], count=count, queue=stream, first=first)

@@ -35,7 +35,7 @@ COMMIT_MESSAGES = 1 << 15
 """Number of messages after which changes go into a new commit."""
 
 COMMIT_DEFINITIONS = 1 << 12
-"""Changes of definitions after which changes go into another commit."""
+"""Maximum number of changes of definitions in a commit, roughly."""
 
 LINGER_BYTES = 32 << 20
 """Octets of bodies up to which the commit of turns without confirms is delayed, by default."""

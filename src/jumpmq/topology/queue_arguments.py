@@ -13,7 +13,7 @@ from jumpmq.topology.definitions import QueueDefinition
 SERVER_NAMED_PREFIX = "amq.gen-"
 
 ARGUMENT_NAMES = frozenset().union(*(QUEUE_TYPES[name].argument_checks for name in DECLARABLE_TYPES))
-"""Arguments of at least one queue type; the other types refuse them."""
+"""Arguments known to at least one queue type; other types refuse the argument."""
 
 _QUEUE_TYPE = one_of("queue type", DECLARABLE_TYPES)
 

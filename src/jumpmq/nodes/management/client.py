@@ -111,7 +111,7 @@ class HomeAnswer:
 
 
 class HomeClient:
-    """Client of one home.
+    """Client of a home's HTTP API.
 
     Args:
         home: number of the home.

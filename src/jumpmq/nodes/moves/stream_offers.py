@@ -50,7 +50,7 @@ class _Offer:
 
 
 class StreamOffers:
-    """The streams of this home with files that other homes are copying.
+    """Sends the files of local streams to homes that copy the streams.
 
     Attributes:
         octets: octets sent in this run of the process.

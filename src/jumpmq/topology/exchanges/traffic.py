@@ -142,7 +142,7 @@ class Traffic:
 
 
 def _error(count: int, error: int, noted: int) -> int:
-    """How much too high a count may be: the error of space-saving, plus twice the standard deviation of a sample."""
+    """Return the possible excess of a count: space-saving's error, plus twice the standard deviation of a sample."""
     sampled = noted > ALL_NOTED
     return min(count, error + round(2 * math.sqrt(MEAN_GAP * (count - error)))) if sampled else error
 
