@@ -1,1 +1,1 @@
-"""Units of work and their commits, and receipts to notify publishers of completion."""
+"""Turns and their commits, and the receipts that tell publishers of complete commits."""

@@ -1,25 +1,25 @@
-"""The broker's side of the store: hands staged changes over, and notifies waiters of complete commits.
+"""The broker's side of the store: passes staged changes to the store, and notifies callers that wait for commits.
 
-The way of a commit, from the end of a turn to its confirms:
+The steps of a commit, from the end of a turn to its confirms:
 
-1. :meth:`Turns._end` calls :meth:`Commits.flush`, which closes the staged changes of the turn (``Store.flush``): a
-   number, the *receipt*, stands for all of them.
-2. :meth:`Publisher.seal_confirms` gives the receipt to the publishes of the turn.
-3. :meth:`Commits.begin` begins the commit (``Store.begin``, ``Pipeline.begin``) if the disk is free; with other
-   clients' data unread, a small commit first waits for their turns.
-4. ``Pipeline._prepare`` lays the changes out; ``Pipeline._write`` has them written and synced, by the writing thread
-   (``store/worker.py``) or, small ones of a single client, by the caller. Further turns are staged meanwhile. With
-   copies, ``Writer.submit`` ships a small commit to the followers first.
-5. ``Pipeline._on_written`` notes where the log has what, and calls ``Completion.stored``.
-6. ``Pipeline._complete`` asks the completion up to which commit everything is *complete*: no crash can take it back.
-   Alone that is what is stored; with copies, what the copies in the set have stored, too
+1. :meth:`Turns._end` calls :meth:`Commits.flush`, which closes the staged changes of the turn (``Store.flush``) under a
+   number, the *receipt*.
+2. :meth:`Publisher.seal_confirms` assigns the receipt to the publishes of the turn.
+3. :meth:`Commits.begin` begins the commit (``Store.begin``, ``Pipeline.begin``) if the disk is free. If other clients
+   have sent data, a small commit first waits for their turns.
+4. ``Pipeline._prepare`` lays the changes out; ``Pipeline._write`` has them written and synced by the writing thread
+   (``store/worker.py``), or by the caller if the commit is small and of a single client. Further turns are staged
+   meanwhile. With copies, ``Writer.submit`` ships a small commit to the followers first.
+5. ``Pipeline._on_written`` notes the locations in the log, and calls ``Completion.stored``.
+6. ``Pipeline._complete`` asks the completion which commits are *complete*: no crash can undo them. Without copies these
+   are the stored commits; with copies, those that the copies in the set have stored, too
    (:class:`~jumpmq.store.completion.ByPosition`).
-7. ``Pipeline._take_note`` gives a complete commit to the index; ``Pipeline._tell`` shows it to streams, and calls
+7. ``Pipeline._take_note`` passes a complete commit to the index; ``Pipeline._tell`` shows it to streams, and calls
    :meth:`Commits._on_commit`.
-8. :meth:`Turns._on_complete` finds the channels whose receipts are complete: :meth:`Publisher.send_confirms`.
+8. :meth:`Turns._on_complete` finds the channels with complete receipts: :meth:`Publisher.send_confirms`.
 
-Steps 5 to 8 keep this order: the index and consumers of streams must not have what a crash may still take back, and a
-confirm must not leave before the index would find its message.
+Steps 5 to 8 keep this order: the index and consumers of streams must not get changes that a crash may still undo, and a
+confirm must not be sent before the index would find its message.
 """
 
 import asyncio
@@ -64,17 +64,17 @@ class Commits:
     """Numbered commits, growing. Without durable state there is a single commit, 0, already complete.
 
     Args:
-        open_store: opens the store; that of a home with copies connects the store with them.
+        open_store: opens the store; in a home with copies, it also connects the store with the copies.
 
     Attributes:
-        store: where durable things are; None where everything is in memory.
-        streams: where streams keep their messages.
-        before_flush: called before what is staged is handed over.
-        on_complete: called in the event loop when something is complete.
-        on_failure: called once, with a sentence, when commits cannot go on: the broker has to end, and to start again.
-        failure: that sentence; None while all is well.
-        completed: the last commit that is complete.
-        parts: what the store was given up to the last flush, by its bit.
+        store: the store; None if everything is in memory.
+        streams: the files of streams.
+        before_flush: called before staged changes are passed to the store.
+        on_complete: called in the event loop when a commit is complete.
+        on_failure: called once, with the reason, when commits cannot continue: the broker has to stop and start again.
+        failure: that reason; None without a failure.
+        completed: number of the last complete commit.
+        parts: the store's part up to the last flush, by the store's bit.
     """
 
     def __init__(self, open_store: OpenStore = Store.open) -> None:
@@ -88,22 +88,22 @@ class Commits:
         self.failure: str | None = None
         self._stored = Numbered()  # the source of receipts
         self.parts = {STORE: Part(self._stored, 0)}
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # waits for a commit, with its number
-        self._flushed = 0  # the last commit that was flushed
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # callers waiting for a commit, with its number
+        self._flushed = 0  # the last flushed commit
         self.completed = NO_RECEIPT
         self._awaited = 0  # last awaited commit
-        self._beginning = False  # whether a commit begins when what others have sent is read
-        self._others = _Sockets(self._loop)  # whether other clients have sent something
-        self._retired: list[StreamSegment] = []  # segments of streams that retention has let go of
+        self._beginning = False  # True if a commit begins after data of other clients is read
+        self._others = _Sockets(self._loop)  # tells whether other clients have sent data
+        self._retired: list[StreamSegment] = []  # segments of streams removed by retention
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
 
         Args:
-            linger_bytes: octets up to which what is not waited for may be put off.
+            linger_bytes: octets up to which a commit is delayed if nobody waits for it.
 
         Raises:
-            StoreError: it cannot be opened.
+            StoreError: the store cannot be opened.
         """
         self.store = self._open_store(
             directory,
@@ -125,7 +125,7 @@ class Commits:
         return self.store
 
     def look(self) -> bool:
-        """Process what has become complete; False while the store is being closed."""
+        """Process commits that have become complete; return False while the store is being closed."""
         if self.store is None:
             return False
         self._or_fail(self.store.complete)
@@ -154,7 +154,7 @@ class Commits:
         """Commit everything and close the store; other tasks continue meanwhile, but must no longer use the store.
 
         Args:
-            clean: whether the store knows what was delivered.
+            clean: True if the store knows which messages were delivered.
 
         Raises:
             StoreError: the last commit failed.
@@ -185,7 +185,7 @@ class Commits:
 
     @property
     def is_incomplete(self) -> bool:
-        """True if commits are on this disk, and not yet on those of enough copies."""
+        """True if commits are on this disk, but not yet on the disks of enough copies."""
         return self.store is not None and self.store.is_incomplete
 
     @property
@@ -204,11 +204,11 @@ class Commits:
         return 0 if self.store is None else self.store.staged_bytes
 
     def flush(self, *, settlements: bool = False, waiting: bool = True) -> int:
-        """Hand staged changes to the store; return the covering commit, to be begun with :meth:`begin`.
+        """Pass staged changes to the store; return the commit with the changes, to be begun with :meth:`begin`.
 
         Args:
-            settlements: whether what was acknowledged is worth a commit of its own.
-            waiting: whether somebody waits for it; if not, it may be put off until the next flush.
+            settlements: True if acknowledgements alone are reason enough for a commit.
+            waiting: True if somebody waits for the commit; if not, it may be delayed until the next flush.
         """
         try:
             commit = self._flush(settlements, waiting)
@@ -250,11 +250,12 @@ class Commits:
         return self._others.readable
 
     def begin(self, *, alone: bool = False) -> None:
-        """Begin a commit of the flushed changes: at once, in the calling thread, if no client has sent more meanwhile;
-        else after the data is read.
+        """Begin a commit of the flushed changes.
+
+        The commit begins at once, in the calling thread, if no client has sent more data; else after that data is read.
 
         Args:
-            alone: whether it is known that none has.
+            alone: True if the caller knows that no client has sent more data.
         """
         store = self.store
         if store is None or self._beginning:
@@ -287,11 +288,11 @@ class Commits:
 
     @property
     def losses(self) -> list[tuple[str, float]]:
-        """Unacknowledged losses of the data directory: sentences, with the time of detection."""
+        """Return the unacknowledged losses of the data directory: sentences, with the time of detection."""
         return [] if self.store is None else self.store.losses.listed()
 
     def keep_losses(self) -> None:
-        """Record detected losses."""
+        """Write detected losses to the file of losses."""
         if self.store is not None:
             self.store.keep_losses()
 

@@ -1,12 +1,12 @@
-"""Receipts: the safety of published messages.
+"""Receipts: whether published messages are safe.
 
-A publish is *refused*, or its receipt is *pending* until it is *done*. A receipt has parts, one for each source that
-was given a copy: it is done when all of them are, and refused when one is. A source completes what it was given in
-order, by growing numbers, so that a part is a source and a number, and asking for it is a comparison of integers. The
-store is a source; a link to another node is one too: its numbers are those of what it sent, completed by what the node
-answers.
+A publish is *refused*, or its receipt is *pending* until it is *done*. A receipt has a part for each source that got a
+copy of the message. It is done when all parts are done, and refused when any part is refused. A source completes
+messages in order of growing numbers. A part is therefore a source and a number, and its state is a comparison of
+integers. The store is a source. A link to another node is a source too: it numbers what it sends, and the node's
+answers complete the numbers.
 
-Sources are told apart by bits (:attr:`jumpmq.queues.Queue.source`): what a run of messages was given to is an integer.
+Each source has a bit (:attr:`jumpmq.queues.Queue.source`). The sources of a run of messages are thus an integer.
 """
 
 from enum import Enum
@@ -65,10 +65,10 @@ Receipt = Part | ReceiptParts
 
 
 class Numbered:
-    """The store as a source, completing all messages in order.
+    """The store as a source: it completes all messages in order.
 
     Attributes:
-        completed: the last number that is complete.
+        completed: the last complete number.
     """
 
     def __init__(self) -> None:

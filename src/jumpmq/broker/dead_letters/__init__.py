@@ -1,1 +1,1 @@
-"""Dead letters: made, published, and tried again where that is asked for."""
+"""Dead letters: made, published, and tried again for queues that dead-letter at least once."""

@@ -1,14 +1,14 @@
-"""Publishes dead-lettered messages, and only then settles the originals.
+"""Publishes dead-lettered messages, and settles the originals afterwards.
 
-Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
-waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
-settled, so that no commit holds the one without the other.
+A letter can itself cause further dead letters: it overflows a queue, whose own letter overflows the next queue. Dead
+messages therefore wait in a list. The list is processed in order and in steps, without recursion. A letter is staged
+before its original is settled, so no commit settles the original without the letter.
 
-A letter for a queue of another home is staged here, in the outbox, which has it reach that queue once and in order. One
-that a remote queue may refuse is sent at once, and its original settled when that home has answered.
+A letter for a queue of another home is staged in the outbox, which delivers the letter once and in order. If the remote
+queue may refuse messages, the letter is sent at once, and the original is settled after the answer of the other home.
 
-Where a queue dead-letters *at least once*, a letter that does not reach all its queues, as there are none or one
-refuses it, is tried again, and its original not settled before: after a restart it is in its queue again.
+A queue may dead-letter *at least once*. If such a letter has no destination, or a destination refuses it, the letter is
+tried again, and the original is not settled. After a restart the original is in its queue again.
 """
 
 import logging
@@ -43,10 +43,10 @@ SLICE = 0.001
 """Seconds of publishing dead-lettered messages before remaining tasks are served."""
 
 PIECE = 200
-"""Dead-lettered messages routed together: the cost depends on the destinations, but seldom exceeds a millisecond."""
+"""Dead-lettered messages routed together. The time depends on the destinations, and seldom exceeds a millisecond."""
 
 AWAY = 32 << 20
-"""Octets of originals with dead-lettered messages on the way to remote homes, from which on no more need leave their
+"""Maximum octets of originals with letters on the way to remote homes; at the maximum, dead messages stay in their
 queues.
 """
 
@@ -57,15 +57,15 @@ UNJUDGED = HELD | {"rejected"}
 """Reasons for which a message may return to a queue of an earlier death."""
 
 MAX_ROUTING_KEY = 255
-"""Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
+"""Maximum octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
 
 
 class _SentLetters(NamedTuple):
     """Dead-lettered messages sent to remote homes.
 
     Attributes:
-        letters: by the ``id`` of an original, that of its letter.
-        kept: the letters, which have to be there as long as they are told apart by their ``id``.
+        letters: ``id`` of each letter, by the ``id`` of its original.
+        kept: the letters, kept alive so that each ``id`` stays unique.
     """
 
     sent: Sent
@@ -81,25 +81,25 @@ class LetterKeeper(Protocol):
         """True if the keeper is full, so that no more messages need leave the queues."""
 
     def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """Keep dead-lettered messages for a queue, in the commit of the current unit of work."""
+        """Keep dead-lettered messages for a queue, in the commit of the current turn."""
 
 
 class DeadLetters:
     """The dead letters of a broker.
 
     Args:
-        upkeep: goes on where much died at once.
-        account: what waits is charged to it, as ``staged``.
-        topology: returns the exchanges' topology, which is made after this.
-        sender: sends letters to queues of other homes that may refuse them.
+        upkeep: continues the work if many messages died at once.
+        account: charged, as ``staged``, for waiting messages.
+        topology: returns the exchanges' topology, which is created later.
+        sender: sends letters to queues of other homes that may refuse messages.
         keeper: keeps letters for other queues of other homes.
-        is_held_up: tells whether nothing is to be published for a moment.
-        spans: tells of messages that are traced.
+        is_held_up: returns True while nothing may be published.
+        spans: records spans of traced messages.
 
     Attributes:
-        counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
-            ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
-        arrived: of the last, those whose letters have reached all their queues.
+        counts: number of dead messages, by queue type, reason, and dead-lettering strategy: ``disabled``,
+            ``at_most_once`` or ``at_least_once`` (RabbitMQ's terms).
+        arrived: number of messages dead-lettered at least once whose letters have reached all their queues.
     """
 
     def __init__(
@@ -112,22 +112,22 @@ class DeadLetters:
         is_held_up: Callable[[], bool],
         spans: Spans | None = None,
     ) -> None:
-        self._spans = spans  # told of messages that are traced
-        self._upkeep = upkeep  # continues what is too much for a turn
-        self._account = account  # what waits is charged to
+        self._spans = spans  # records spans of traced messages
+        self._upkeep = upkeep  # continues work that is too long for a turn
+        self._account = account  # charged for waiting messages
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
-        self._topology = topology  # returns it
-        self._sender = sender  # of letters that queues of other homes may refuse
-        self._keeper = keeper  # of letters for other queues of other homes
-        self._is_held_up = is_held_up  # tells whether nothing is to be published for a moment
-        self._kept: set[int] = set()  # ids of queues of which letters were kept since there was room
-        self._waiting: deque[Dead] = deque()  # what is to be published
-        self._publishing = False  # whether that is under way
-        self._continuing = False  # whether the upkeep goes on with it
-        self._failed: set[int] = set()  # queues whose failure the log has told of
-        self._undelivered = UndeliveredLetters()  # letters that are tried again
-        self._away_octets = 0  # octets of originals whose letters other homes have not answered
+        self._topology = topology  # returns the topology
+        self._sender = sender  # for queues of other homes that may refuse letters
+        self._keeper = keeper  # keeps letters for other queues of other homes
+        self._is_held_up = is_held_up  # returns True while nothing may be published
+        self._kept: set[int] = set()  # ids of queues with kept letters since the keeper last had room
+        self._waiting: deque[Dead] = deque()  # dead messages to publish
+        self._publishing = False  # True while publishing
+        self._continuing = False  # True while the upkeep continues the publishing
+        self._failed: set[int] = set()  # queues with a logged failure
+        self._undelivered = UndeliveredLetters()  # letters to try again
+        self._away_octets = 0  # octets of originals with letters that other homes have not answered
 
     def is_behind(self, queue: Queue) -> bool:
         """Return True if dead-lettered messages wait to be published, or many wait for the disk, or for the destination
@@ -157,7 +157,7 @@ class DeadLetters:
         self._publish_soon()
 
     def count_discarded(self, queue: Queue, count: int, reason: str) -> None:
-        """So many messages left a queue that has no dead letter exchange, and are gone."""
+        """Count messages that left a queue without a dead-letter exchange, and were dropped."""
         self.counts[queue.type, reason, "disabled"] += count
 
     def look(self) -> None:
@@ -223,8 +223,11 @@ class DeadLetters:
             log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
 
     def _settle_answered(self, dead: Dead, messages: list[Message], sent: "_SentLetters") -> None:
-        """Settle messages, those sent to queues of remote homes after the remote answers; messages missed by a failed
-        home, and messages refused under at-least-once dead-lettering, are tried again."""
+        """Settle the originals of delivered letters; those sent to other homes are settled after the answers.
+
+        Letters are tried again if the other home failed, or if at-least-once dead-lettering requires it after a
+        refusal.
+        """
         away = [message for message in messages if id(message) in sent.letters]
         _settle_dead(dead.queue, [message for message in messages if id(message) not in sent.letters])
         octets = held_octets(away)
@@ -332,8 +335,8 @@ class DeadLetters:
         return _SentLetters(sent, letters, found)
 
     def _new(self, dead: Dead, found: list[DeadLetter], share: list[Message], target: str) -> list[Message]:
-        """Return a queue's dead-lettered messages not yet delivered to the queue: a message missing in some queue is
-        tried again.
+        """Return a queue's letters that the queue has not received yet. A letter that missed another queue is tried
+        again.
         """
         if not dead.at_least_once:
             return share
@@ -381,8 +384,10 @@ Target = TypeVar("Target", Queue, DeclaredQueue)
 
 
 def _pass_on(found: list[DeadLetter], routes: dict[Target, list[Message]]) -> None:
-    """Note the exchanges passed so far on messages for the queue of another exchange, and drop messages that have
-    passed that exchange before: in a ring, each exchange passes a message once."""
+    """Prepare messages for the queue of another exchange: note the exchanges passed so far.
+
+    Messages that have passed that exchange before are dropped, so exchanges bound in a ring pass a message once each.
+    """
     targets = [one for one in routes if one.is_internal]
     letters = {id(letter.message): letter for letter in found} if targets else {}
     for target in targets:
@@ -398,7 +403,7 @@ def _settle_dead(queue: Queue, messages: list[Message]) -> None:
 
 def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:
     """Return a queue's share without dead-lettered messages in a cycle."""
-    judged: dict[int, bool] = {}  # neighbours have their deaths in common
+    judged: dict[int, bool] = {}  # neighbours mostly share their deaths
     circling = set()
     for letter in found:
         verdict = judged.get(id(letter.deaths))

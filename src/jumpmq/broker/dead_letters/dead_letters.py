@@ -1,9 +1,10 @@
 """Dead-lettered messages: published in place of expired, overflowed or rejected messages.
 
-A letter tells in its ``x-death`` header which queues the message died in, and why: an entry for each queue and reason,
-with a count, the latest first (RabbitMQ, "Dead Letter Exchanges"). Publishers may forge that header, so nothing of it
-is taken for granted. As RabbitMQ 3.10 does, an entry that dies again is counted and moves to the front; the others then
-come in the opposite order, and where an older broker wrote several entries for one queue and reason, they become one.
+The header ``x-death`` of a letter lists the queues in which the message died, and the reasons. Each queue and reason
+has one entry with a count, the latest first (RabbitMQ, "Dead Letter Exchanges"). Publishers may forge the header, so
+the code accepts any content. As in RabbitMQ 3.10, another death increases the count and moves the entry to the front,
+which reverses the order of the other entries. Several entries of an older broker for one queue and reason become one
+entry.
 """
 
 import time
@@ -17,10 +18,10 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import Queue
 
 MAX_COUNT = (1 << 63) - 1
-"""Of deaths: the field is a signed integer of 64 bits."""
+"""Maximum count of deaths: the field is a signed integer of 64 bits."""
 
 Death = tuple[Any, Any]
-"""Queue and reason of an entry of ``x-death``, as far as present."""
+"""Queue and reason of an entry of ``x-death``, as far as the entry has them."""
 
 
 class DeadLetterOrigin(NamedTuple):
@@ -35,8 +36,8 @@ class Dead(NamedTuple):
     """Messages dead in a queue for a common reason.
 
     Attributes:
-        at_least_once: whether the dead letters must arrive.
-        is_again: whether the dead letters may be at another home already, as a link broke before the home answered.
+        at_least_once: True if the letters must arrive.
+        is_again: True if another home may already have the letters, because a link broke before the home answered.
     """
 
     queue: Queue
@@ -47,7 +48,7 @@ class Dead(NamedTuple):
     is_again: bool = False
 
     def cut(self, most: int) -> "tuple[Dead, Dead | None]":
-        """Return the first messages, at most so many, and the rest; None without a rest."""
+        """Return at most the given number of messages, and the rest; None without a rest."""
         if len(self.messages) <= most:
             return self, None
         return self._replace(messages=self.messages[:most]), self._replace(messages=self.messages[most:])
@@ -55,11 +56,11 @@ class Dead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, not yet routed.
+    """A letter not yet routed.
 
     Attributes:
-        message: what is to be published.
-        deaths: where the message died, the latest first.
+        message: the message to publish.
+        deaths: queues and reasons of the message's deaths, the latest first.
     """
 
     message: Message
@@ -68,7 +69,8 @@ class DeadLetter:
     def comes_back_to(self, queue: str) -> bool:
         """Return True if the message died in the queue before, without a rejection since.
 
-        RabbitMQ drops such a letter on its way to that queue, and there alone, unless it was rejected just now.
+        RabbitMQ does not deliver such a letter to that queue, unless the letter was rejected just now. Other queues
+        receive it.
         """
         for place, reason in self.deaths:
             if reason == "rejected":
@@ -177,7 +179,9 @@ def _grouped(deaths: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _death(death: tuple[str, Any]) -> Death:
-    """Queue and reason of an entry; something else than a table ends the search for a circle, as a rejection does."""
+    """Return queue and reason of an entry. An entry other than a table ends the search for a cycle, like a
+    rejection.
+    """
     kind, table = death
     return (_get(table, "queue"), _get(table, "reason")) if kind == "F" else (None, "rejected")
 

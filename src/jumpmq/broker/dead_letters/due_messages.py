@@ -1,8 +1,8 @@
-"""Delayed messages, returned to the holding exchanges.
+"""Delayed messages, returned from the queues of holding exchanges to be routed.
 
-Each is as it was published; one that was delayed has the delay in its header ``x-delay`` negated, as RabbitMQ's plugin
-has it. Of one that enters the queue of another such exchange, a header (:data:`HEADER`) says there which queues it has
-passed, so that exchanges bound in a ring do not pass it round without end. The header goes no further.
+A returned message is as published. The header ``x-delay`` of a delayed message is negated, as in RabbitMQ's plugin. A
+message that enters the queue of another holding exchange has a further header (:data:`HEADER`) with the queues passed
+so far, so that exchanges bound in a ring do not pass the message forever. Consumers never see this header.
 """
 
 import time
@@ -24,10 +24,10 @@ HEADER = "x-jumpmq-passed"
 
 
 def due_messages(queue: str, messages: Iterable[Message], reason: str) -> list[DeadLetter]:
-    """Return the messages to route in place of messages leaving an exchange's queue; their own expiry begins now.
+    """Return the messages to route for messages that leave an exchange's queue. Their own expiry begins now.
 
     Args:
-        queue: its name.
+        queue: name of the queue.
     """
     now, last, written = time.time(), b"", Properties()
     found: list[DeadLetter] = []
@@ -50,7 +50,7 @@ def due_messages(queue: str, messages: Iterable[Message], reason: str) -> list[D
 
 
 def _passed(properties: Properties) -> list[Death]:
-    """Take the queues that a message has passed out of its headers."""
+    """Remove the queues that a message has passed from its headers, and return the queues."""
     headers = properties.headers or []
     carried = [field for field in headers if field.name == HEADER and field.type == "A"]
     if not carried:

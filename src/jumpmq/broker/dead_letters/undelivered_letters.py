@@ -1,7 +1,7 @@
-"""Dead-lettered messages missing in some destination queue, where a queue dead-letters at least once; tried again.
+"""Letters that some destination queue lacks, from queues that dead-letter at least once. They are tried again.
 
-A queue's are tried a piece at a time, and the rest only while that succeeds: a million of them cost no more than a few
-hundred while their target is full.
+A queue's letters are tried in pieces, and the next piece only after a success. A million letters for a full queue
+therefore cost no more than a few hundred.
 """
 
 import time
@@ -35,7 +35,7 @@ class UndeliveredLetters:
         self._kept.append(dead)
 
     def hurry(self, queue: Queue) -> None:
-        """Letters of a queue have arrived: try the rest of its letters soon."""
+        """Try the rest of a queue's letters soon, because letters of the queue have arrived."""
         if any(dead.queue is queue for dead in self._kept):
             self._next = 0.0
 
