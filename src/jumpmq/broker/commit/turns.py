@@ -1,16 +1,15 @@
-"""Units of work: everything requested by one read of a connection, or by one tick of the clock, is done as a whole.
+"""Turns: all requests of one read of a connection, or of one tick of the clock, are executed as a whole.
 
-A turn is a ``with`` block around a change of the broker's state::
+A turn is a ``with`` block around changes of the broker's state::
 
-    with turns.turn():
-        queue.purge()
+    with turns.turn(): queue.purge()
 
-Its end hands what was staged to the store, tells those who wait for the disk which commit covers the turn, and writes
-what there is to send. What depends on the disk (confirms, answers to changes of definitions) is sent when that commit
-is complete. A turn within a turn ends with the outer one.
+The end of a turn passes the staged changes to the store, tells waiting callers which commit covers the turn, and writes
+the output of connections. Output that depends on the disk (confirms, answers to changes of definitions) is sent when
+the commit is complete. A turn inside another turn ends with the outer turn.
 
-Reads of many connections that have nothing to send but confirms, for which their clients must wait anyway, end
-together: to hand over what each has published is a good part of what a single message costs.
+Some reads produce only confirms, which have to wait for the disk in any case. Such reads of many connections end
+together: passing changes to the store is a considerable part of the cost of a single message.
 """
 
 import asyncio
@@ -40,10 +39,10 @@ class CommitClient(Protocol):
         """Write pending output."""
 
     def defer_until(self, commit: int) -> None:
-        """Write nothing of the output not yet written before this commit is complete."""
+        """Hold the output not yet written until this commit is complete."""
 
     def send_deferred(self, completed: CompleteReceipt) -> bool:
-        """Commit ``completed`` is complete; returns whether everything may be written now."""
+        """Commit ``completed`` is complete; return True if all output may be written now."""
 
     def wait_for_disk(self, behind: bool) -> None:
         """Pause or resume the client: True if the disk is too far behind for the client's messages."""
@@ -71,7 +70,7 @@ class HeldUp(Protocol):
 
 
 class _Waiter:
-    """Waits for parts as a publisher does."""
+    """Waits for parts, like a publisher."""
 
     def __init__(self, parts: Mapping[int, Part], then: Callable[[], None]) -> None:
         self._parts = parts  # what is waited for
@@ -93,35 +92,36 @@ class Turns:
     """The turns of a broker.
 
     Args:
-        commits: tells what is complete.
-        write_backlog: octets waiting for the disk beyond which publishers are no longer read.
+        commits: tells which commits are complete.
+        write_backlog: octets waiting for the disk above which publishers are no longer read.
     """
 
     def __init__(self, commits: Commits, write_backlog: int) -> None:
-        self._commits = commits  # gets what a turn has staged
-        self._write_backlog = write_backlog  # octets that may wait for the disk
-        self._depth = 0  # turns within turns
+        self._commits = commits  # receives the changes of a turn
+        self._write_backlog = write_backlog  # maximum octets waiting for the disk before publishers are paused
+        self._depth = 0  # depth of nested turns
         self._loop = asyncio.get_running_loop()  # source of timers
         self._reader: CommitClient | None = None  # the connection read in this turn
         self._read: list[CommitClient] = []  # connections read in this turn
-        self._last_read = 0  # the id of the connection that was read last
-        self._together_until = 0.0  # when reads that wait for others end, by the monotonic clock; 0 where none wait
-        self._writing: set[CommitClient] = set()  # have something to send
+        self._last_read = 0  # id of the connection read last
+        self._together_until = 0.0  # end of the wait for other reads, by the monotonic clock; 0 without a wait
+        self._writing: set[CommitClient] = set()  # connections with output
         # have something to send that waits for the end of this turn's commit
         self._deferring: set[CommitClient] = set()
-        self._deferred: set[CommitClient] = set()  # and for the end of earlier ones
-        self._confirming: set[Publisher] = set()  # have published in this turn
-        self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}  # and before, by source
-        self._paused: set[CommitClient] = set()  # are not read, as the disk is behind
-        self._held_up: set[HeldUp] = set()  # are looked at soon
-        self._sent: dict[int, Part] = {}  # what was given to other homes up to now, by source
+        self._deferred: set[CommitClient] = set()  # connections with output that waits for earlier commits
+        self._confirming: set[Publisher] = set()  # channels with publishes in this turn
+        # channels with publishes in earlier turns, by source
+        self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}
+        self._paused: set[CommitClient] = set()  # connections not read, because the disk is behind
+        self._held_up: set[HeldUp] = set()  # channels to check soon
+        self._sent: dict[int, Part] = {}  # messages given to other homes up to now, by source
         commits.on_complete = self._on_complete
 
     def turn(self, reader: CommitClient | None = None) -> Self:
-        """A turn, as a context.
+        """Return a turn as a context.
 
         Args:
-            reader: the connection whose read this is; it is read no further while the disk is behind.
+            reader: the connection that was read; it is paused while the disk is behind.
         """
         if reader is not None:
             self._reader = reader
@@ -142,8 +142,11 @@ class Turns:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Put all changes until the end of the block into a single commit, across any number of event-loop iterations;
-        nothing is committed meanwhile. To be entered and left within a unit of work."""
+        """Put all changes until the end of the block into a single commit, over any number of turns. Nothing is
+        committed meanwhile.
+
+        Enter and leave the block inside a turn.
+        """
         store = self._commits.store
         if store is None:
             yield
@@ -155,7 +158,7 @@ class Turns:
             store.release()
 
     async def committed(self) -> None:
-        """End the turn, and wait until all that was changed is on disk."""
+        """End the turn, and wait until all changes are on disk."""
         with self.turn():
             pass
         await self._commits.wait()
@@ -163,14 +166,14 @@ class Turns:
     # --- what a turn may ask for ---
 
     def write_soon(self, connection: CommitClient) -> None:
-        """The connection has something to send."""
+        """Write the connection's output at the end of the turn."""
         self._writing.add(connection)
 
     def defer(self, connection: CommitClient) -> bool:
-        """Hold the connection's output until the changes of the current unit of work are on disk.
+        """Hold the connection's output until the changes of the current turn are on disk.
 
         Returns:
-            Whether it has to wait at all: where nothing is durable it has not.
+            True if the output has to wait; False if nothing is durable.
         """
         if self._commits.store is None:
             return False
@@ -178,7 +181,7 @@ class Turns:
         return True
 
     def confirm(self, channel: Publisher) -> None:
-        """Confirm the channel's publishes of the current unit of work."""
+        """Confirm the channel's publishes of the current turn."""
         self._confirming.add(channel)
 
     @property
@@ -193,10 +196,10 @@ class Turns:
         self._held_up.add(channel)
 
     def note_sent(self, source: int, part: Part) -> None:
-        """Record messages given to a remote home, by the end of the current unit of work; the part covers all of them.
+        """Note the messages given to a remote home by the end of the current turn. The part covers all of them.
 
         Args:
-            source: its bit.
+            source: bit of the remote home.
         """
         self._sent[source] = part
 
@@ -210,9 +213,11 @@ class Turns:
     # --- its end ---
 
     def _end_read(self, reader: int) -> None:
-        """End the unit of work; with only confirms to send and further readable connections, end together with the
-        reads of those connections. A reader that was also the last reader is taken to be alone, without polling the
-        sockets of the rest.
+        """End the turn of a read.
+
+        If the turn has only confirms to send, and more connections are readable, the turns of these reads end together.
+        A connection that was also read last is assumed to be the only active one; the other sockets are then not
+        polled.
 
         Args:
             reader: the ``id`` of the connection that was read.
@@ -236,14 +241,15 @@ class Turns:
             self._end(alone=True)
 
     def _end_together(self) -> None:
-        """End the shared unit of work: all readable data is read."""
+        """End the turns of several reads: all readable data is read."""
         if self._together_until:
             self._end()
 
     def _end(self, *, alone: bool = False) -> None:
-        """
+        """End the turn.
+
         Args:
-            alone: whether it is known that no client has sent more.
+            alone: True if the caller knows that no client has sent more data.
         """
         self._together_until = 0.0
         wanted = bool(self._deferring or self._confirming)
@@ -274,7 +280,7 @@ class Turns:
             self._writing.pop().write()
 
     def _await_parts(self, parts: Mapping[int, Part], channels: set[Publisher]) -> None:
-        """Check the channels again at completion of any of these parts."""
+        """Check the channels again when any of these parts is complete."""
         for source, part in parts.items():
             if part.state is PENDING:
                 waiting = self._unconfirmed.setdefault(source, deque())
@@ -284,7 +290,7 @@ class Turns:
                     waiting.append((part, set(channels)))
 
     def _on_complete(self) -> None:
-        """Answer waiters after a completion."""
+        """Send answers and confirms after a completion."""
         self._send_deferred()
         self.look_at_receipts()
         if not self._depth:
@@ -294,7 +300,7 @@ class Turns:
                 self._paused.pop().wait_for_disk(False)
 
     def look_at_receipts(self) -> None:
-        """Answer the publishers whose receipts are no longer pending."""
+        """Send confirms to publishers whose receipts are no longer pending."""
         for waiting in self._unconfirmed.values():
             while waiting and waiting[0][0].state is not PENDING:
                 for channel in waiting.popleft()[1]:

@@ -1,9 +1,9 @@
-"""The watchdog of commits: reports clients waiting for a commit that does not complete.
+"""The watchdog of commits: reports that clients wait for a commit that does not complete.
 
-A commit may take long for a reason: the disk refuses it, and it is tried again; the disk, or copies, have not
-answered yet; work that belongs to the commit goes on. Such a wait is reported, and lasts as long as its reason. A wait
-without a reason is a defect of the broker, which ends after a limit: a start from the log is tested, going on in an
-unknown state is not.
+A commit may be slow for a reason: the disk fails and the commit is retried, the disk or copies have not answered yet,
+or long work delays the commit. Such a wait is reported, and may last as long as its reason. A wait without a reason is
+a defect of the broker. The broker then ends after a limit: a start from the log is tested, and continuing in an unknown
+state is not.
 """
 
 import logging
@@ -21,34 +21,36 @@ ENDED_AFTER = 60.0
 """Seconds of waiting without a reason after which the broker ends."""
 
 HUNG_AFTER = 10.0
-"""Seconds without an answer of the disk after which a broker with copies of its home ends, so that a copy can go on."""
+"""Seconds without an answer of the disk after which a broker with copies of its home ends, so that a copy can take
+over.
+"""
 
 
 class Watchdog:
-    """Watches the commits of a broker; :meth:`look` is to be called several times a second.
+    """Watches the commits of a broker; :meth:`look` has to be called several times a second.
 
     Args:
-        is_working: whether the broker itself has long work to do, which a commit may have to wait for.
+        is_working: returns True while the broker has long work that may delay a commit.
 
     Attributes:
-        complaint: what is wrong, in a sentence; None while all is well.
+        complaint: sentence about a commit that is overdue; None without one.
     """
 
     def __init__(self, commits: Commits, is_working: Callable[[], bool]) -> None:
         self.complaint: str | None = None
-        self._commits = commits  # what it watches
-        self._is_working = is_working  # whether long work is under way
-        self._completed = -1  # the last commit that was complete at the last look
-        self._since = 0.0  # when a commit was first found complete, or nothing waited
-        self._explained_at = 0.0  # when there was last a reason to wait
+        self._commits = commits  # watched commits
+        self._is_working = is_working  # True while long work is in progress
+        self._completed = -1  # last complete commit at the last check
+        self._since = 0.0  # time of the last progress, or of the last check without a waiting client
+        self._explained_at = 0.0  # time of the last known reason for a wait
 
     @property
     def waiting(self) -> float:
-        """Seconds for which clients have waited for a commit, and none came; 0 where none waits."""
+        """Seconds for which clients have waited without a completed commit; 0 if no client waits."""
         return time.monotonic() - self._since if self._commits.is_awaited else 0.0
 
     def look(self) -> None:
-        """Look whether commits go on; end the broker where they do not."""
+        """Check whether commits complete; end the broker if they do not."""
         now, commits = time.monotonic(), self._commits
         if (hung_for := commits.hung_for) >= HUNG_AFTER:
             commits.fail(f"the disk has not answered for {hung_for:.0f} s: the broker ends, for a copy to go on")
