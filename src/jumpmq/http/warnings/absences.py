@@ -23,10 +23,10 @@ class Absence:
     """A home that does not answer.
 
     Attributes:
-        since: when that was noticed, in seconds since the epoch.
-        queues: how many are there.
+        since: time of detection, in seconds since the epoch.
+        queues: number of queues at the home.
         messages: number of messages of the queues; 0 if unknown.
-        rings: exchanges with destinations there: virtual host, name, how many are there, and how many there are in all.
+        rings: exchanges with destinations at the home: virtual host, name, destinations at the home, all destinations.
     """
 
     home: int
@@ -37,7 +37,7 @@ class Absence:
 
 
 class Absences:
-    """Record of absent homes; :meth:`note` must be called after every reading of the metrics.
+    """Keeps track of absent homes. :meth:`note` must be called after every reading of the metrics.
 
     Attributes:
         of: the homes that do not answer, by number.
@@ -46,7 +46,7 @@ class Absences:
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
         self._rates = rates
-        self._unlinked: dict[tuple[int, int], float] = {}  # pairs of homes without a link, and since when
+        self._unlinked: dict[tuple[int, int], float] = {}  # start of each missing link between two homes
         self.of: dict[int, Absence] = {}
 
     async def note(self) -> None:
@@ -57,7 +57,7 @@ class Absences:
         self._note_links(broker.figures.states())
 
     def unlinked(self) -> list[tuple[int, int]]:
-        """Return pairs of answering homes, of which the first has had no link to the second for some seconds."""
+        """Return pairs of answering homes, of which the first has had no link to the second for some time."""
         now = time.monotonic()
         return [pair for pair, since in self._unlinked.items() if now - since >= UNLINKED_FOR]
 

@@ -1,4 +1,4 @@
-"""Warnings of homes whose copies are too few, or not all there."""
+"""Warnings of homes with missing or too few copies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from jumpmq.broker.copies import HomeCopies
 from jumpmq.http.warnings.warning import Warning
 
-_DOES = {"away": "is away", "joining": "takes what it lacks", "eligible": "is behind"}
-"""States of a copy that is missing, in words."""
+_DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is behind"}
+"""Descriptions of the states of a missing copy."""
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:

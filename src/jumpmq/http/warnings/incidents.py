@@ -1,7 +1,7 @@
 """Warnings grouped by cause: an incident per cause, with symptoms, and a single incident for many similar queues.
 
-A hot key makes a queue long, a long queue gets full: three warnings, one cause. Thirty queues of like names without
-a consumer are one incident, too.
+Several warnings may have one cause: a hot key makes a queue long, and the long queue becomes full. Many queues with
+similar names and the same warning are one incident, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAUSES = (
     "keys-wait",
     "move-stands-still",
 )
-"""Kinds of warnings about queues, causes first: a kind is the cause of later ones about the same queue."""
+"""Kinds of warnings about queues, causes first: each kind can cause the later kinds at the same queue."""
 
 _ORDER = {kind: place for place, kind in enumerate(CAUSES)}
 
@@ -70,7 +70,7 @@ class Incident:
         return self.alike or [one for one in (self.cause, *self.symptoms) if one.messages][:1]
 
     def shown(self) -> dict[str, Any]:
-        """As the API shows it: the cause's warning with ``symptoms``, ``count``, ``pattern`` and ``names``."""
+        """Return JSON for the API: the cause's warning with ``symptoms``, ``count``, ``pattern`` and ``names``."""
         queues = self.queues
         shown = self.cause.shown() | {
             "severity": self.severity,
@@ -109,7 +109,7 @@ def by_cause(told: Iterable[Told]) -> list[Incident]:
 def _urgency(one: Incident) -> tuple[Any, ...]:
     full_in = min((each.full_in for each in one.queues if each.full_in is not None), default=math.inf)
     growth = sum(each.growth for each in one.queues)
-    # rounded, so that two that are alike do not change places at each look
+    # rounded, so that similar incidents do not swap places at each check
     soon = math.inf if full_in == math.inf else round(math.log2(max(full_in, 1)))
     fast = round(math.log2(growth)) if growth > 1 else 0
     return one.severity, one.cause.object != "node", soon, -fast, one.since, one.cause.identity

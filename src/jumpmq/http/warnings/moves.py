@@ -1,4 +1,4 @@
-"""Warnings of moves of queues that stand still."""
+"""Warnings of moves of queues without progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
-    """Return the moves without progress for too long, preferably in the version of the home that the queue leaves."""
+    """Return the moves without progress for too long, preferably as reported by the home that the queue leaves."""
     found: dict[tuple[str, str], MoveFigures] = {}
     moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
     for one in moves:

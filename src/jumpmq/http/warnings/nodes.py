@@ -17,7 +17,7 @@ STARTED_TOGETHER = 10.0
 """Seconds within which the workers of a node start."""
 
 RESTARTED_FOR = 600.0
-"""Seconds during which a warning tells of a restarted worker."""
+"""Seconds for which a warning reports a restarted worker."""
 
 NAMED = 3
 """Maximum number of rings named in a warning."""
@@ -34,7 +34,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
         complaint = next((one.complaint for one in states if one.node.name == name and one.complaint), None)
         if complaint is not None:
             advice = "Look into the log of the node: the disk may be full, read-only or broken."
-            text = f"What is published at {name} is not committed: {complaint}."
+            text = f"Messages published at {name} are not committed: {complaint}."
             yield Warning("commits", "alarm", "node", "", name, text, advice)
         workers = [one.node for one in states if one.node.name == name == broker.topology.node_of(one.home)]
         yield from _restarted(name, workers)
@@ -43,7 +43,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
 
 
 def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
-    """Yield a warning for workers restarted recently while further workers of the node went on."""
+    """Yield a warning for workers restarted recently while other workers of the node kept running."""
     first = min((one.started_at for one in workers), default=0.0)
     again = [one.started_at for one in workers if one.started_at - first > STARTED_TOGETHER]
     lately = [started_at for started_at in again if time.time() - started_at < RESTARTED_FOR]

@@ -17,7 +17,7 @@ SILENT = 15.0
 """Seconds without a publish after which publishing counts as stopped."""
 
 BEFORE = 60.0
-"""Seconds of publishing required before a stop, without a pause of a sixth of them."""
+"""Observed seconds before a stop. Publishing must have lasted at least half of them, without a pause of a sixth."""
 
 FAST = 10.0
 """Minimum rate before a stop, in messages per second; below it a stop is nothing unusual."""
@@ -57,7 +57,7 @@ class _Outage:
 
 
 class Outages:
-    """Follows publishes and connections; :meth:`note` is to be called after each reading of the figures."""
+    """Detects sudden ends of traffic. :meth:`note` must be called after each reading of the metrics."""
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque()
@@ -68,12 +68,12 @@ class Outages:
         """Update from the last reading.
 
         Args:
-            now: by the monotonic clock, unless that is to be read.
+            now: current time by the monotonic clock; read from the clock by default.
         """
         self.add(rates.moved[0], len(rates.latest.connections), time.monotonic() if now is None else now)
 
     def add(self, published: int, connections: int, now: float) -> None:
-        """Note how many messages were published so far, and how many connections are open."""
+        """Note the number of messages published so far, and of open connections."""
         if self._points and now - self._points[-1].at < APART:
             return
         self._points.append(_Point(now, published, connections))

@@ -36,7 +36,7 @@ async def warnings_of_queue(
     """Yield the warnings of a queue.
 
     Args:
-        is_read: whether a reader group reads from the queue.
+        is_read: True if a reader group reads from the queue.
     """
     queue, figures = state.queue, state.figures
     limit = figures.max_length
@@ -74,8 +74,9 @@ class QueueState:
     """State of a queue in warnings.
 
     Attributes:
-        coming, done: messages a second that come, and that consumers have done with, lately.
-        growth, full_in: as a warning has them.
+        coming: recent rate of arriving messages, per second.
+        done: recent rate of messages settled by consumers, per second.
+        growth, full_in: see :class:`Warning`.
     """
 
     def __init__(self, rates: Rates, trends: Trends, queue: QueueDefinition, figures: QueueFigures) -> None:
@@ -119,7 +120,7 @@ def _slow(state: QueueState) -> Iterator[Warning]:
     count = f"{figures.consumers} consumer{'s' if figures.consumers > 1 else ''}"
     verb = ("take" if figures.automatic else "acknowledge") + ("" if figures.consumers > 1 else "s")
     text = (
-        f"{count} of '{queue.name}' {verb} {done:,.0f} messages a second, {coming:,.0f} a second come; "
+        f"{count} of '{queue.name}' {verb} {done:,.0f} messages a second, {coming:,.0f} a second arrive; "
         f"{figures.ready:,} wait."
     )
     if figures.exhausted:
@@ -145,7 +146,7 @@ def _keys_wait(state: QueueState, fences: list[dict[str, Any]], held: int) -> Wa
         "warning",
         f"{held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
         f"'{fence['exchange']}' changed, and in '{source}' {fence['remaining']:,} messages from before are left.",
-        f"Have '{source}'{more} consumed faster: no message is delivered before the older messages are settled. "
+        f"Speed up the consumers of '{source}'{more}: no message is delivered before the older messages are settled. "
         "If the order "
         f"of a key does not matter, lift the fence (on the page of '{name}').",
     )
@@ -164,7 +165,7 @@ def _unconsumed(state: QueueState, served: ServedQueues) -> Iterator[Warning]:
         yield state.warning(
             "replies-wait",
             "warning",
-            f"'{queue.name}' has {figures.ready:,} messages. The connection that it belongs to does not consume.",
+            f"'{queue.name}' has {figures.ready:,} messages. The connection that owns the queue does not consume.",
             "Check the client: an exclusive queue has the client's replies or events, and ends with the connection.",
         )
         return

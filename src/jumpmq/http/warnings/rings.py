@@ -24,8 +24,8 @@ UNLIKELY = 0.001
 """p-value below which an uneven spread does not count as chance."""
 
 UNEVEN = 1.25
-"""Ratio of a destination's messages to its weight from which skew matters: with many messages the least skew is
-significant.
+"""Ratio of a destination's messages to its weight from which skew matters. With many messages even a tiny skew is
+statistically significant.
 """
 
 HOT = 0.1
@@ -35,7 +35,7 @@ FEW = 200
 """Minimum number of messages on a ring for a statement on spread."""
 
 KEYS_A_DESTINATION = 20
-"""Below so many different keys a destination, their number alone makes shares uneven."""
+"""Number of distinct keys per destination below which shares are uneven by the small number of keys alone."""
 
 
 async def rings_with_traffic(broker: Broker) -> list[tuple[ConsistentHashExchange, list[RingTrafficFigures]]]:
@@ -81,7 +81,7 @@ async def warnings_of_ring(
             exchange,
             "hot-key",
             f"The key '{key}' has {percent(lower)} of the messages to '{exchange.name}': they all go to '{name}', "
-            f"which gets {percent(share)} where its weight lets expect {percent(share / ratio)}.",
+            f"which gets {percent(share)} instead of the {percent(share / ratio)} expected by weight.",
             "More queues do not help: one key stays in one queue. Divide the key (add a part to it where order does "
             f"not matter), or give '{name}' faster consumers.",
             name,
@@ -115,8 +115,7 @@ def _skew(
     expected: float,
 ) -> Warning:
     text = (
-        f"'{name}' gets {percent(share)} of the messages to '{exchange.name}'; its weight lets expect "
-        f"{percent(expected)}."
+        f"'{name}' gets {percent(share)} of the messages to '{exchange.name}'; expected by weight: {percent(expected)}."
     )
     if counted.all_keys < KEYS_A_DESTINATION * len(counted.names):
         advice = f"There are only about {counted.all_keys} different keys: hash something with more different values."

@@ -35,7 +35,7 @@ async def warnings_of_shards(
     beside served ones.
 
     Args:
-        read: virtual host and name of the queues that reader groups read from.
+        read: virtual host and name of each queue read by a reader group.
     """
     if name in host.declared:
         yield Warning(

@@ -13,7 +13,7 @@ LEAST = 30.0
 """Minimum seconds of observation."""
 
 APART = 4.0
-"""Seconds, at least, between two points."""
+"""Minimum number of seconds between two points."""
 
 
 class Trends:
@@ -26,7 +26,7 @@ class Trends:
         """Note ready messages by queue id; queues not given are dropped.
 
         Args:
-            now: by the monotonic clock, unless that is to be read.
+            now: current time by the monotonic clock; read from the clock by default.
         """
         now, kept = time.monotonic() if now is None else now, self._points
         self._points = {}

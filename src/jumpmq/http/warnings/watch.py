@@ -44,8 +44,8 @@ class _Known:
 class Watch:
     """The warnings with first detection, in a stable order: alarms first, then by age.
 
-    A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
-    A warning is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
+    A warning remains for :data:`HELD` seconds after its last detection, so that a value near a limit does not make the
+    warning flicker. Checks run after some readings of :class:`~jumpmq.http.rates.Rates`, and at each request.
 
     Attributes:
         absences: the homes that do not answer.
@@ -55,7 +55,7 @@ class Watch:
         self._broker = broker
         self._rates = rates
         self._known: dict[tuple[str, str, str, str], _Known] = {}
-        self._next = 0.0  # when to look unasked, by the monotonic clock
+        self._next = 0.0  # time of the next check without a request, by the monotonic clock
         self.absences = Absences(broker, rates)
         self._trends = Trends()
         self._outages = Outages()
@@ -89,14 +89,14 @@ class Watch:
 
 
 def _held(warning: Warning) -> float:
-    """Return the seconds that a warning stays after the last detection: 0 for absent processes, whose state does not
-    flutter.
+    """Return the seconds that a warning stays after the last detection: 0 for absent processes: their state is
+    stable.
     """
     return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
 
 
 async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
-    """All warnings, alarms first."""
+    """Return all warnings, alarms first."""
     found, slices = [*of_nodes(broker, absences), *of_copies(broker.copies.listed())], broker.slices
     found += map(warning_of_move, standing_still(broker.figures.states()))
     async for exchange, parts in slices.through(await rings_with_traffic(broker)):
