@@ -265,3 +265,19 @@ def test_rows_are_written_to_one_node():
     """A retry at another would publish them again."""
     with pytest.raises(JumpMQError, match="a retry at another would publish it again; give one URL"):
         SinkOptions.parse({"url": f"{URL},{URL}", "exchange": "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"queue": "q" * 256}, "option 'queue' has at most 255 octets; 'q{40}...' has more"),
+        ({"queue": "q", "txnAppId": "é" * 128, "txnVersion": "1"}, "option 'txnAppId' has at most 255 octets"),
+        (
+            {"queue": "q", "txnAppId": "a", "txnVersion": str(1 << 53)},
+            "option 'txnVersion' is at most 90071992547409",
+        ),
+    ],
+)
+def test_a_write_without_room_for_an_option_says_which(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(JumpMQError, match=reason):
+        SinkOptions.parse({"url": URL} | options)

@@ -42,6 +42,7 @@ from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.nothing_read import warn
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
+    MAX_NAME,
     URL_MISSING,
     BrokerAddress,
     Reads,
@@ -54,6 +55,9 @@ from jumpmq.spark.options import (
     whole,
 )
 from jumpmq.spark.publishable import check_publishable, publishable
+
+MAX_VERSION = (1 << 53) - 1
+"""Highest number of a batch: JSON has no exact numbers beyond."""
 
 CHUNK_ROWS = 20_000
 CHUNK_OCTETS = 8 << 20
@@ -153,15 +157,33 @@ def _delivery_mode(name: str, value: str) -> bool:
     return one_of("persistent", "transient", "2", "1")(name, value) in ("persistent", "2")
 
 
+def _short(parse: Callable[[str, str], str]) -> Callable[[str, str], str]:
+    """Return a parser that refuses more octets than a name has."""
+
+    def read(name: str, value: str) -> str:
+        if len(value.encode(errors="surrogatepass")) > MAX_NAME:
+            raise JumpMQError(f"option '{name}' has at most {MAX_NAME} octets; '{value[:40]}...' has more")
+        return parse(name, value)
+
+    return read
+
+
+def _version(name: str, value: str) -> int:
+    """Parse a number of a batch."""
+    if (found := whole(name, value)) > MAX_VERSION:
+        raise JumpMQError(f"option '{name}' is at most {MAX_VERSION}, not {value}")
+    return found
+
+
 SINK_OPTIONS: Reads = BROKER_OPTIONS | {
-    "exchange": ("exchange", text),
-    "queue": ("queue", some_text),
+    "exchange": ("exchange", _short(text)),
+    "queue": ("queue", _short(some_text)),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
     "deadletterexchange": ("undelivered_to", text),
     "deliverymode": ("persistent", _delivery_mode),
     "persistent": ("persistent", truth),
-    "txnappid": ("app", some_text),
-    "txnversion": ("version", whole),
+    "txnappid": ("app", _short(some_text)),
+    "txnversion": ("version", _version),
 }
 
 
