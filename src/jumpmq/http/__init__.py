@@ -1,5 +1,5 @@
 """The management port.
 
-``resources/`` has what it shows, a file a resource; ``schema/`` what requests may hold; ``plumbing/`` what all of them
-stand on. ``application.py`` puts them together, ``server.py`` serves them in the broker's event loop.
+``resources/`` has the resources, one file each; ``schema/`` checks the content of requests; ``plumbing/`` is common to
+all resources. ``application.py`` combines them, and ``server.py`` serves them in the broker's event loop.
 """

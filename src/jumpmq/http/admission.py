@@ -1,8 +1,8 @@
 """Admission of requests: a few begin per event-loop iteration, so that iterations stay short however many wait.
 
-The addresses that ask take turns. Of one address, connections that were not answered yet come first, then those that
-have waited longest. A turn with one request of each of a thousand connections would take a second, in which clients of
-AMQP, and new ones of HTTP, wait.
+Client addresses take turns. Within an address, connections without an answer so far come first, then those that have
+waited longest. Otherwise an iteration with requests of a thousand connections would take a second, in which AMQP
+clients and new HTTP clients would wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _WaitingLine:
 
 
 class Admission:
-    """Requests of an event loop."""
+    """Admits the requests of an event loop."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _WaitingLine] = OrderedDict()  # by address, in the order of their turns
@@ -48,8 +48,8 @@ class Admission:
         """Begin a connection's request, now or later.
 
         Args:
-            address: of the client.
-            is_new: whether the connection was not answered yet.
+            address: address of the client.
+            is_new: True if the connection was not answered yet.
         """
         if self._begun < AT_ONCE and not self._lines:
             self._begin(connection)

@@ -1,7 +1,7 @@
 """The management port as a single application.
 
-Three parts are mounted apart, by the first segment of the path: ``/api`` and ``/metrics`` ask who is there before
-anything else is looked at, ``/`` is for everybody.
+The first segment of the path selects one of three parts. ``/api`` and ``/metrics`` authenticate the user before
+anything else; ``/`` is public.
 """
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ def application(
     forwarder: Forwarder = LOCAL,
     node_forwarder: Forwarder = LOCAL,
 ) -> ASGIApp:
-    """The ASGI application of a broker.
+    """Return the ASGI application of a broker.
 
     Args:
-        observed: what is shown of the time before a request.
-        stop_broker: begins to stop the broker; None if that is not for its users to ask.
+        observed: rates, history and warnings collected before a request.
+        stop_broker: begins to stop the broker; None if users may not request the stop.
         forwarder: forwards requests to the other homes of the broker.
-        node_forwarder: the same, to those of this node only.
+        node_forwarder: forwards requests to the other homes of this node only.
     """
     sessions = Sessions(broker)
     state = {
@@ -195,9 +195,9 @@ AS_QUERY = "/api/-"
 class EncodedPaths:
     """Routes by the undecoded path, so that an encoded slash (``%2F``) in a name does not divide it.
 
-    A slash at the end of a path means nothing, as with RabbitMQ. Browsers take ``.`` and ``..`` out of paths, encoded
-    ones too (URL Standard, "URL parsing"): what has such a name is asked for by :data:`AS_QUERY`. A request that has
-    no clear end is refused.
+    As in RabbitMQ, a slash at the end of a path is ignored. Browsers remove ``.`` and ``..`` from paths, even if
+    encoded (URL Standard, "URL parsing"). Objects with such names are requested by :data:`AS_QUERY`. A request without
+    a clear end is refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:

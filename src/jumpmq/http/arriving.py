@@ -1,4 +1,4 @@
-"""A connection waiting for a protocol."""
+"""A connection that waits until its protocol is ready."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Comparison of the copies of homes by checksums, in the background.
 
-Each process that has a copy tells the files' lengths and checksums of their parts; the process that was asked compares
-them. What differs is looked at again after some seconds, since files may go or be cut meanwhile.
+Each process with a copy reports the lengths of the files and checksums of their parts. The process that was asked
+compares them. Differences are checked again after some seconds, because files may be removed or cut meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ REST = 1.0
 """Rest after each comparison, as a multiple of its duration: half of the time is left to others."""
 
 AGAIN = 3.0
-"""Seconds until what differs is looked at again."""
+"""Seconds until a difference is checked again."""
 
 NAMED = 100
-"""Maximum number of differences that are told."""
+"""Maximum number of reported differences."""
 
 Ask = Callable[..., Awaitable[Any]]
 """Runs an operation on copies (:mod:`jumpmq.nodes.management.acting`) in all reachable processes, including the local

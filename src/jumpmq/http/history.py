@@ -1,10 +1,10 @@
 """History of samples: of the whole broker, and of requested queues, exchanges, connections and channels.
 
-A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
-however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
-count together. Of anything else there is one from the first request until there was none for a while, which begins
-with what is known of its last day (:mod:`~jumpmq.http.past`); the fullest queues, and virtual hosts where there are
-some, have theirs without being asked for, since their past is what one wants to know when they are found.
+A track has a sample per second of the last ten minutes, and a sample per minute of the last day, so its size does not
+grow. The broker has two tracks at all times: the values on its page, and the sums of all virtual hosts. Any other
+object has a track from the first request on, until nobody has requested the object for a while. The track begins with
+the known samples of the last day (:mod:`~jumpmq.http.past`). The fullest queues, and virtual hosts if there are
+several, are followed without a request, because users who find them want to see their past.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Subject = tuple[str, ...]
 
 
 class Ring:
-    """The last samples at a fixed interval, in columns of floats; what has no value is NaN."""
+    """The last samples at a fixed interval, as columns of floats; NaN stands for an unknown value."""
 
     def __init__(self, width: int, count: int) -> None:
         self._count = count
@@ -92,7 +92,7 @@ class Ring:
         self._next = 0
 
     def add(self, at: float, values: Sequence[float]) -> None:
-        """Add a sample in place of the oldest, once there are enough."""
+        """Add a sample; it replaces the oldest sample if the ring is full."""
         for column, value in zip(self._columns, (at, *values), strict=True):
             if len(column) < self._count:
                 column.append(value)
@@ -120,7 +120,7 @@ class Track:
         self._coarse_at = 0.0
 
     def remember(self, past: Iterable[tuple[float, Sequence[float]]], names: Sequence[str]) -> None:
-        """Begin with samples of a minute that were taken before, of some columns."""
+        """Add earlier samples of some columns, one per minute, at the beginning."""
         places = [names.index(name) if name in names else None for name in self.names]
         for at, values in past:
             self._coarse.add(at, [float("nan") if place is None else values[place] for place in places])

@@ -50,8 +50,8 @@ class Door:
     """State common to the HTTP connections of an event loop.
 
     Attributes:
-        places: who has them.
-        admission: whose request begins.
+        places: the connections' slots.
+        admission: decides which connection's request begins.
     """
 
     def __init__(self) -> None:
@@ -80,13 +80,13 @@ class BoundedProtocol(H11Protocol):
     """A connection that is closed if the client sends no request, sends a body or reads an answer too slowly, or if its
     slot is needed.
 
-    Beyond :func:`connection_limit`, a new connection takes the place of one from the address that has most: of the one
-    that has been waiting for a request longest; else, of the requests of the user who has most there, of the one that
-    has made no progress for longest. Where its own address has most, and all of those make progress, the new one is
-    closed itself.
+    Beyond :func:`connection_limit`, a new connection replaces a connection of the address with most connections. The
+    connection that has waited longest for a request is closed. If none waits, the user with most requests at the
+    address loses the request that has been without progress for longest. If the new connection's own address has most
+    connections, and all of them make progress, the new connection is closed.
 
-    A request begins at the turn of its connection (:mod:`~jumpmq.http.admission`), and not before the client has read
-    most of what it was answered.
+    A request begins when admitted (:mod:`~jumpmq.http.admission`), and not before the client has read most of the
+    previous answer.
     """
 
     waiting_since = 0.0
@@ -97,11 +97,11 @@ class BoundedProtocol(H11Protocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _look_timer: asyncio.TimerHandle | None = None
-    _body_since = 0.0  # when the head of the request under way was complete
+    _body_since = 0.0  # when the head of the current request was complete
     _received = 0  # octets since then
-    _asks = False  # whether something was received that waits for its turn
-    _answered = False  # whether a request was answered
-    _unread = 0  # octets of answers that waited for the client at the last look
+    _asks = False  # True if received data waits for admission
+    _answered = False  # True if a request was answered
+    _unread = 0  # octets of answers not read by the client at the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

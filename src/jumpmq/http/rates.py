@@ -1,7 +1,7 @@
-"""Message rates over the last seconds: the figures are read every second, and five readings are kept.
+"""Message rates over the last seconds: metrics are read every second, and five readings are kept.
 
-Counters are those of what is counted (queues, channels, connections), by its id. What is gone takes what it counted out
-of the sums, but not out of what has ``moved``.
+Counters belong to an object (queue, channel, connection), by its id. The counts of a removed object no longer count in
+sums, but still count in ``moved``.
 """
 
 from __future__ import annotations
