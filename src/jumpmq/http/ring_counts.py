@@ -1,4 +1,4 @@
-"""Sum of all homes' counts on a hash ring, whose publishers may be at any home."""
+"""Sum of all homes' counts on a hash ring. Publishers of the ring may be connected to any home."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class RingCounts:
 
     Attributes:
         counted: messages, and the frequent keys.
-        keys: about how many different keys each destination got; empty where no registers were asked for.
-        missing_since_start: messages that lacked what is hashed, since the homes started.
+        keys: estimated number of distinct keys by destination; empty unless registers were requested.
+        missing_since_start: messages without the hashed header or property, since the homes started.
     """
 
     counted: CountedKeys
@@ -29,10 +29,10 @@ def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCount
     """Merge the homes' counts of a ring.
 
     Args:
-        names: the ring's destinations now; what was counted before the ring changed is left out.
+        names: the ring's current destinations; counts of an earlier ring are left out.
 
     Returns:
-        None where nothing was counted since.
+        The sums; None without counts of the current ring.
     """
     everywhere = list(parts)
     found = [one for one in everywhere if one.names == names and one.since is not None]

@@ -1,4 +1,4 @@
-"""The management port, most of which is loaded with the first client."""
+"""The management port. Most of its code is loaded with the first client."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MB).
 
 
 class HTTPServer:
-    """Serves the management API of a started broker, with TLS too where the broker has a certificate.
+    """Serves the management API of a started broker, with TLS too if the broker has a certificate.
 
     Args:
-        stop_broker: begins to stop the broker; None if that is not for its users to ask.
+        stop_broker: begins to stop the broker; None if users may not request the stop.
         forwarder: forwards requests to the other homes of the broker.
-        node_forwarder: the same, to those of this node only.
+        node_forwarder: forwards requests to the other homes of this node only.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class HTTPServer:
         self._task: asyncio.Task[None] | None = None  # serves
 
     async def start(self) -> None:
-        """Listen.
+        """Open the listeners.
 
         Raises:
-            BrokerError: an address cannot be listened on.
+            BrokerError: the process cannot listen on an address.
         """
         self._observed.start()
         config, listening = self._broker.config, self._broker.listening
@@ -78,7 +78,7 @@ class HTTPServer:
         return self._server is None or self._server.admits(address)
 
     def _accept(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         if self._server is not None:
             return self._server.accept()
         if self._loading is None:

@@ -1,4 +1,4 @@
-"""The shards of an exchange at a glance, wherever their homes are."""
+"""Summaries of the shards of an exchange, at all homes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class ShardSummary(NamedTuple):
-    """Summary of a shard, as :class:`jumpmq.topology.Shard`, local or remote.
+    """Summary of a shard, local or remote, like :class:`jumpmq.topology.Shard`.
 
     Attributes:
         of: node of the shard's name and number.
-        node: where it is.
-        down: whether its home does not answer: messages and consumers are then unknown, and 0.
-        messages: ready and unacknowledged.
-        share: of the messages of all shards; ``skew`` is that in relation to an even share.
+        node: node that serves the shard.
+        down: True if the home does not answer; messages and consumers are then unknown, and 0.
+        messages: ready and unacknowledged messages.
+        share: share of the messages of all shards; ``skew`` is this share relative to an even share.
     """
 
     queue: QueueDefinition
@@ -34,8 +34,10 @@ class ShardSummary(NamedTuple):
 
 
 async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[ShardSummary]:
-    """The shards of an exchange on all nodes, in the order of nodes and numbers, also those left from when there were
-    more."""
+    """Return the shards of an exchange on all nodes, in the order of nodes and numbers.
+
+    Remaining shards of a formerly larger exchange are included.
+    """
     declared = host.shards.everywhere(exchange)
     figures = await broker.figures.queues([one.definition for _, _, one in declared])
     found = [(*one, told) for one, told in zip(declared, figures, strict=True) if told is not None]

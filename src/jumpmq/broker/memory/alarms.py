@@ -1,8 +1,8 @@
-"""Alarms: while memory or disk is short, publishing connections are read no more (RabbitMQ, "Memory and Disk Alarms").
+"""Alarms: while memory or disk is short, publishing connections are not read (RabbitMQ, "Memory and Disk Alarms").
 
-An alarm blocks no connection by itself: the first publish while one is in effect does, once it is taken. The connection
-is told with ``connection.blocked``, if its client knows that method, and waits until no alarm is left. Connections that
-only consume are never blocked; one that does both is blocked as a whole.
+An alarm blocks a connection at its first publish during the alarm; this publish is still accepted. The client receives
+``connection.blocked``, if it supports that method, and the connection waits until all alarms have ended. Connections
+that only consume are never blocked. A connection that publishes and consumes is blocked as a whole.
 """
 
 import logging
@@ -27,21 +27,21 @@ class BlockedPublisher(Protocol):
         """Stop reading from this client, publishing during an alarm, until :meth:`unblock`."""
 
     def unblock(self) -> None:
-        """No alarm is in effect any more."""
+        """Resume reading: all alarms have ended."""
 
 
 class Alarms:
     """The alarms of a broker.
 
     Args:
-        account: what is held for messages.
-        commits: a store or streams that cannot write count as a disk that is full.
-        directory: where messages are kept; None where nowhere.
-        disk_free_limit: octets that are to stay free there.
+        account: memory held for messages.
+        commits: a store or streams that cannot write count as a full disk.
+        directory: directory of messages; None if nothing is stored.
+        disk_free_limit: octets of the disk to keep free.
 
     Attributes:
-        memory, disk, copies: whether the alarm is in effect.
-        disk_free: octets that were free when last looked; None where nothing is kept.
+        memory, disk, copies: True while the alarm is in effect.
+        disk_free: free octets at the last check; None if nothing is stored.
         disk_free_limit: octets below which the disk is short.
     """
 
@@ -52,7 +52,7 @@ class Alarms:
         self._account = account
         self._commits = commits
         self._directory = directory
-        self._blocked: set[BlockedPublisher] = set()  # until no alarm is in effect
+        self._blocked: set[BlockedPublisher] = set()  # blocked until all alarms have ended
 
     @property
     def active(self) -> bool:
@@ -72,17 +72,17 @@ class Alarms:
         return f"low on {' & '.join(self.resources)}"
 
     def block(self, connection: BlockedPublisher) -> None:
-        """The connection has published while an alarm is in effect."""
+        """Block a connection that has published during an alarm."""
         if connection not in self._blocked:
             self._blocked.add(connection)
             connection.block(self.reason)
 
     def forget(self, connection: BlockedPublisher) -> None:
-        """The connection is closing, or gone."""
+        """Forget a connection that is closing or closed."""
         self._blocked.discard(connection)
 
     def look(self) -> None:
-        """Look at memory and disk, and let everybody go on if neither is short; to be called now and then."""
+        """Check memory and disk, and unblock all connections if neither is short. Called regularly."""
         self._look_at_memory()
         self._look_at_disk()
         if not self.active:
@@ -90,7 +90,7 @@ class Alarms:
                 self._blocked.pop().unblock()
 
     def note_copies(self, lacks: bool) -> None:
-        """Set whether so few copies of the home are there that nothing is confirmed."""
+        """Set whether the home has too few copies to confirm anything."""
         self._note(
             "copies", self.copies, lacks, lambda: "fewer copies are available than must store confirmed messages"
         )

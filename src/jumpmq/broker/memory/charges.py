@@ -10,11 +10,11 @@ CHANNEL, CONSUMER = 1280, 640
 
 
 class Charges:
-    """Amounts by kind, as they are now: the account gets the differences.
+    """Amounts held by kind. Differences are charged to the account.
 
     Attributes:
-        held: octets by kind, but for kinds of which nothing is held.
-        passing: whether any are held of what comes and goes with each read and write (:data:`PASSING`).
+        held: octets by kind, without kinds that hold nothing.
+        passing: True if the connection holds octets that change with each read and write (:data:`PASSING`).
     """
 
     def __init__(self, account: MemoryAccount) -> None:
@@ -23,7 +23,7 @@ class Charges:
         self._account = account
 
     def set(self, kind: str, octets: int) -> None:
-        """So much is held for ``kind``."""
+        """Set the octets held for ``kind``."""
         charged = self.held.pop(kind, 0)
         if octets:
             self.held[kind] = octets
@@ -33,10 +33,10 @@ class Charges:
                 self.passing = not PASSING.isdisjoint(self.held)
 
     def add(self, kind: str, octets: int) -> None:
-        """So much more is held for ``kind``; a negative number releases some."""
+        """Add octets held for ``kind``; a negative number releases octets."""
         self.set(kind, self.held.get(kind, 0) + octets)
 
     def release(self) -> None:
-        """Nothing is held any more."""
+        """Release everything."""
         for kind in list(self.held):
             self.set(kind, 0)

@@ -56,8 +56,8 @@ _LIBRARY = ctypes.CDLL(None)  # once: each handle creates classes
 def keep_few_arenas() -> None:
     """Limit the threads of the process to two shared heaps.
 
-    Of eight a processor, which it would else have, each keeps what it freed (measured: 20 MB less while bodies are
-    paged). To be called before there are threads.
+    The default is eight heaps per processor, and each keeps its freed memory (measured: 20 MB less with two heaps while
+    bodies are paged). Call this before starting threads.
     """
     _set(M_ARENA_MAX, 2)
 
@@ -65,12 +65,12 @@ def keep_few_arenas() -> None:
 class KeptMemory:
     """Makes the C library keep freed memory for equally large later demands, instead of asking the system for pages.
 
-    Memory that is new to the process costs more than anything else that is done with a large body (measured: 500 us a
-    megabyte, and 100 to give it back, where the broker takes 500 for all else). So as much is kept as was held for
-    messages not long ago; what was not used again goes back a little at a time.
+    New memory is the greatest cost of a large body (measured per megabyte: 500 us to get and 100 us to return memory;
+    all other work of the broker takes 500 us). The library therefore keeps as much as was recently held for messages.
+    Memory not used again is returned to the system gradually.
 
     Args:
-        account: what is held.
+        account: account of held memory.
     """
 
     def __init__(self, account: MemoryAccount) -> None:
@@ -82,7 +82,7 @@ class KeptMemory:
         self.look()
 
     def look(self) -> None:
-        """Set how much is kept; to be called several times a second."""
+        """Set the amount to keep. Called several times a second."""
         before, self._looked_at = self._looked_at, time.monotonic()
         limit = self._account.limit
         least, most = min(limit // LEAST_SHARE, LEAST_KEPT), min(limit // MOST_SHARE, MOST_KEPT)
@@ -110,8 +110,9 @@ def _set(parameter: int, value: int) -> None:
 def empty_free_lists() -> None:
     """Release the dead tuples and dictionary tables kept by Python for reuse.
 
-    They lie anywhere, and each keeps a megabyte from the system (measured: 80 MB after a million messages). Only a full
-    collection frees them, so it is given nothing to look through. What a start froze is not frozen any more.
+    They are spread over the heap, and each keeps a megabyte from being returned (measured: 80 MB after a million
+    messages). Only a full garbage collection frees them. All objects are frozen before, so that the collection has
+    nothing to search. Objects frozen at the start are not frozen afterwards.
     """
     gc.freeze()
     gc.collect()

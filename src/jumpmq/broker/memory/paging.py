@@ -1,9 +1,9 @@
 """Paging: bodies already on disk leave memory.
 
-While the account of memory is tight, of the longest queue first, and where that is not enough the bodies of deliveries,
-too. Where much waits in queues that rest, of these: it is needed later, if ever, and others have a use for the memory.
-A queue that is published to or consumed from keeps what it has, as to page and to read back costs both time; unless it
-is so little that what waits there will do so for long.
+If memory is short, the bodies of the longest queue are paged first, and then those of deliveries. Without a shortage,
+queues at rest are paged if they hold much: their messages are needed later, if ever. A queue with publishers or
+consumers keeps its bodies in memory, because paging and reading back take time. The exception is a rate so low that
+messages wait long in any case.
 """
 
 import time
