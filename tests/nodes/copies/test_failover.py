@@ -267,6 +267,27 @@ def test_a_damaged_log_is_noticed_while_a_copy_is_filled_from_it(three: Nodes) -
     assert taken(two, "q") == [*numbers]
 
 
+@pytest.mark.slow
+def test_a_leader_with_damage_serves_on_until_copies_are_to_spare(three: Nodes) -> None:
+    one, two, _ = three.all
+    numbers = range(7_777_777, 7_777_827)
+    three.copied()
+    published(one, "q", numbers)
+    one.stop()
+    one.start()  # it is there once it leads again, and has the messages on its disk only
+    two.kill()
+    until(lambda: len(three.configuration().set) == 2)
+    flip(*place_of(b"7777810", one.data_dir))
+    found = taken(one, "q")
+    until(lambda: (one.data_dir / "doubted").exists())
+    published(one, "q", range(50))  # with the other copy's help only
+    assert not (one.data_dir / "damaged").exists()
+    two.start()
+    until(lambda: (one.data_dir / "damaged" / "log").is_dir() and len(three.configuration().set) == 3)
+    found += taken(two, "q")
+    assert sorted({*found}) == [*range(50), *numbers]
+
+
 def forced(node: Node, url: str) -> subprocess.CompletedProcess[str]:
     """Make a stopped node's copy of home 1 the leader."""
     where = ("--data-dir", node.data_dir, "--node", node.node, "--cluster", "test", "--etcd", url)

@@ -356,10 +356,10 @@ class NodeCopies:
         known = self.known.get(number)
         if known is None or self._announced is None:
             return False
-        leader, here = node_of(known.leader), [one for one in known.set if node_of(one) == self.me.node]
-        others = len(known.set) - len(here)
+        leader, others = node_of(known.leader), [one for one in known.set if node_of(one) != self.me.node]
         is_well = leader in self._announced.nodes and leader not in self._announced.troubles_of(number)
-        return leader != self.me.node and is_well and (others >= known.min or not here)
+        is_electable = self.me.node in map(node_of, known.electable)
+        return leader != self.me.node and is_well and (len(others) >= known.min or not is_electable)
 
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
         rest = 0.0
@@ -495,8 +495,9 @@ class NodeCopies:
         is_damaged = copy.leading is not None and copy.leading.is_damaged
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
-        # Damage in all copies must not move the home from node to node again and again.
-        leaves = copy.is_doubted and not returns.is_restless(now)
+        # Damage in all copies must not move the home from node to node again and again. A doubted copy rests after the
+        # change, and without that copy a small set would complete nothing.
+        leaves = copy.is_doubted and not returns.is_restless(now) and len(known.set) > known.min
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
         heir = self._heir(copy, NEARLY, any_node=leaves)
         if heir is None or not (is_asked or leaves or returns.is_due(since, now)):
