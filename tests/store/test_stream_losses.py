@@ -13,11 +13,13 @@ from tests.store.opened import Opened as StoreOpened
 from tests.store.opened import killed_now
 from tests.store.stream_opened import Opened, bodies, message
 
+from jumpmq.store.comparing import is_damaged
 from jumpmq.store.files import Files
 from jumpmq.store.kinds import STREAM
 from jumpmq.store.records import BLOCK, CHUNK_AT
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.stream_bounds import Bounds, Known
+from jumpmq.store.stream_damage import expected, lost
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import check
 from jumpmq.store.stream_segment import StreamSegment
@@ -99,6 +101,57 @@ def test_what_is_missing_is_named(tmp_path: Path, hurt: Callable[[Path], None], 
         assert set(bodies(opened.log)) == set(range(end + 10)) - set(missing)
         assert offsets(opened.losses) == set(missing)
         opened.close()
+
+
+def flip(place: int, chunk: int, octet: int) -> Callable[[Path], None]:
+    """Flip a bit of a chunk in a file."""
+
+    def flip_in_file(directory: Path) -> None:
+        path = files(directory)[place]
+        octets = bytearray(path.read_bytes())
+        octets[StreamSegment.open(path)._positions[chunk] + octet] ^= 4
+        path.write_bytes(octets)
+
+    return flip_in_file
+
+
+@pytest.mark.parametrize(
+    ("hurt", "missing"),
+    [
+        (flip(1, 2, 300), range(30, 35)),
+        (flip(1, 3, 300), range(35, 40)),
+        (flip(0, 1, 30), range(5, 10)),
+        (flip(-1, 3, 300), range(95, 100)),
+        (delete(2), range(40, 60)),
+        (delete(-1), range(80, 100)),
+        (cut(2), range(50, 60)),
+    ],
+)
+def test_damage_is_found_without_the_broker_as_readers_find_it(
+    tmp_path: Path, hurt: Callable[[Path], None], missing: range
+) -> None:
+    directory, index = tmp_path / "streams", tmp_path / "jumpmq.db"
+    known = {7: make(directory)}
+    names = [path.relative_to(tmp_path).as_posix() for path in files(directory)]
+    lengths = {name: StreamSegment.open(tmp_path / name).size for name in names}
+    streams = expected(index)
+    assert not [*lost(tmp_path, streams)] and not any(is_damaged(tmp_path, *one) for one in lengths.items())
+    hurt(directory)
+    found = [*lost(tmp_path, streams)]
+    assert offsets(found) == set(missing)
+    assert any(is_damaged(tmp_path, *one) for one in lengths.items()) is (len(files(directory)) == len(names))
+    told: list[str] = []
+    opened = StreamFiles(directory, known=known, on_loss=told.append)
+    assert set(bodies(opened.open(7, "queue number 7"))) == set(range(COUNT)) - set(missing)
+    opened.close()
+    if hurt.__name__ == "flip_in_file":
+        assert found == told
+
+
+def test_an_empty_stream_has_no_damage(tmp_path: Path) -> None:
+    Opened(tmp_path).close()
+    streams = expected(tmp_path / "jumpmq.db")
+    assert [(one.number, one.end) for one in streams] == [(7, 0)] and not [*lost(tmp_path, streams)]
 
 
 def offsets(losses: list[str]) -> set[int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from jumpmq.store import stream_files, stream_segment
+from jumpmq.store import stream_damage, stream_files, stream_segment
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, relative_name
 from jumpmq.store.records import OPENING_SIZE
@@ -62,17 +62,20 @@ def checksum(directory: Path, name: str, offset: int, length: int) -> int | None
 
 
 def is_damaged(directory: Path, name: str, length: int) -> bool:
-    """Return True if a segment of the log is not as it was written, by its own checksums; False of other files.
+    """Return True if a segment of the log or a stream's file is not as it was written, by its own checksums.
 
     Args:
         length: octets of the file that are complete.
 
     Raises:
         OSError: it cannot be read.
+        StoreError: the disk does not give a stream's file.
     """
-    if NAMES.fullmatch(name) is None or not name.startswith(f"{DIRECTORY}/"):
+    if NAMES.fullmatch(name) is None:
         return False
     try:
+        if not name.startswith(f"{DIRECTORY}/"):
+            return stream_damage.is_damaged(directory / name, length)
         segment = OpenSegment(Files(), directory / name)
     except FileNotFoundError:
         return False

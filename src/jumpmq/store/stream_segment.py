@@ -264,6 +264,20 @@ class StreamSegment:
         with self._reads() as octets:
             return is_whole(octets, self._positions[row])
 
+    def damage(self) -> Iterator[str]:
+        """Yield what is lost in each chunk that is not as written.
+
+        Raises:
+            Unreadable: the disk does not give the file.
+        """
+        for row in range(self.rows):
+            if not self.is_whole(row):
+                first, end = self.bounds(row)
+                yield f"{self._damage(row)}: offsets {first} to {end - 1} are lost"
+
+    def _damage(self, row: int) -> str:
+        return f"{self.path} is damaged {self._positions[row]} octets from its start"
+
     def chunk(self, row: int) -> Chunk:
         """Read a chunk.
 
@@ -279,7 +293,7 @@ class StreamSegment:
         position = self._positions[row]
         with self._reads() as file:
             if not is_whole(file, position):
-                raise StoreError(f"{self.path} is damaged {position} octets from its start")
+                raise StoreError(self._damage(row))
             octets = memoryview(self._mapped())
         _, _, length, count, first, *_ = HEADER.unpack_from(octets, position)
         body = octets[position + HEADER.size : position + HEADER.size + length]

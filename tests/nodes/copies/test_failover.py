@@ -288,6 +288,27 @@ def test_a_leader_with_damage_serves_on_until_copies_are_to_spare(three: Nodes) 
     assert sorted({*found}) == [*range(50), *numbers]
 
 
+@pytest.mark.slow
+def test_damage_of_a_stream_is_noticed_while_a_copy_is_filled_from_it(three: Nodes) -> None:
+    one, two, _ = three.all
+    copy, numbers = two.data_dir / "copies" / "1", range(7_777_777, 7_777_827)
+    three.copied()
+    published(one, "s", numbers, {"x-queue-type": "stream"})
+    one.stop()
+    one.start()  # it is there once it leads again, with a new segment of the log
+    two.kill()
+    until(lambda: len(three.configuration().set) == 2)
+    shutil.rmtree(copy)
+    (path,) = one.data_dir.glob("streams/*/*.segment")
+    name, octets = path.relative_to(one.data_dir), path.read_bytes()
+    flip(path, octets.find(b"7777810"))
+    two.start()
+    until(lambda: (one.data_dir / "damaged" / name).exists())
+    for directory in (one.data_dir, copy):
+        until(lambda at=directory / name: at.exists() and at.read_bytes().startswith(octets.rstrip(b"\0")))
+    until(lambda: len(three.configuration().set) == 3)
+
+
 def forced(node: Node, url: str) -> subprocess.CompletedProcess[str]:
     """Make a stopped node's copy of home 1 the leader."""
     where = ("--data-dir", node.data_dir, "--node", node.node, "--cluster", "test", "--etcd", url)

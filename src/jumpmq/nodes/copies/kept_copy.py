@@ -7,19 +7,23 @@ When the replica becomes the leader, it gets a :class:`~jumpmq.nodes.copies.lead
 import asyncio
 import contextlib
 import logging
+import sqlite3
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Claims
-from jumpmq.nodes.replicas.coming_files import DAMAGED, set_aside, settle
+from jumpmq.nodes.replicas.coming_files import DAMAGED, known_losses, set_aside, settle
 from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome, CopyAlarms
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.offered_files import remove_offered
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.replication.configuration import Replica
 from jumpmq.replication.pace import Times
+from jumpmq.store import losses, schema, stream_damage
 from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
@@ -89,6 +93,8 @@ class KeptCopy:
         self.is_doubted = (directory / DOUBTED).exists()
         self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
         self._failed = False  # True if a failure has closed the copy, or is closing it
+        self._came: list[stream_damage.Expected] = []  # streams in received files, to be checked
+        self._checking: asyncio.Task[None] | None = None  # checks these streams
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
         self._server = server
@@ -131,13 +137,18 @@ class KeptCopy:
         try:
             await home.start()
             self.home = home
+            if self._came:
+                came, self._came = self._came, []
+                self._checking = asyncio.get_running_loop().create_task(self._check(came))
             await self._over.wait()
         finally:
             self.home = None
             await home.close()
 
     def _open(self) -> CopyDirectory:
-        settle(self.directory)
+        if settle(self.directory):
+            with contextlib.suppress(sqlite3.Error):  # the next run of the index reports that
+                self._came = stream_damage.expected(self.directory / schema.FILE_NAME)
         remove_offered(self.directory)
         return CopyDirectory(self.directory, self._log_id)
 
@@ -157,6 +168,32 @@ class KeptCopy:
         self.is_doubted = True
         with contextlib.suppress(OSError):  # without the file, this process still knows
             await asyncio.to_thread((self.directory / DOUBTED).touch)
+
+    async def _check(self, came: Sequence[stream_damage.Expected]) -> None:
+        """Check the streams' files that came from another copy, whose leader had too few copies to refuse them.
+
+        Losses that the copy had before, too, are noted only: there is no better copy.
+        """
+        try:
+            found = await asyncio.to_thread(lambda: [*stream_damage.lost(self.directory, came)])
+            known = await asyncio.to_thread(known_losses, self.directory)
+            if self.leading is not None:
+                new = [loss for loss in found if self.leading.on_loss(loss)]
+            else:
+                new = [loss for loss in found if loss not in known]
+                await asyncio.to_thread(self._note, found)
+        except (OSError, StoreError) as error:
+            self._alarm(f"the streams of the copy in {self.directory} cannot be checked: {error}")
+            return
+        if new:
+            self._alarm(new[0])
+            self.doubt(new[0])
+
+    def _note(self, found: Sequence[str]) -> None:
+        """Note losses for the time when the copy is served, and for the next check."""
+        noted = losses.read(self.directory)
+        if new := [loss for loss in found if loss not in dict(noted)]:
+            losses.write(self.directory, [*noted, *((loss, time.time()) for loss in new)])
 
     def replace_if_damaged(self) -> None:
         """Close a damaged copy that the home does not need. At the next opening it is set aside, and filled by the

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from jumpmq.nodes.replicas.coming_files import known_losses
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.replication.lineage import Lineage, position_at, segment_at
-from jumpmq.store import Store, StoreError, losses
+from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import ByPosition, CompleteReceipt
 from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.staging import LINGER_BYTES
@@ -61,7 +62,7 @@ class LeadingStore:
         self._stored = 0  # last commit on disk, not reported to the replica yet
         self._kept_at = 0.0  # time of the last update of the first needed segment
         self._rest = b""  # start of an incompletely received position
-        self._known: set[str] = set()  # losses known before the opening
+        self._known: set[str] = set()  # losses of this and the replaced copy, known before the opening
 
     def open(
         self,
@@ -76,7 +77,7 @@ class LeadingStore:
         Raises:
             StoreError: the store cannot be opened.
         """
-        self._known = {loss for loss, _ in losses.read(directory)}
+        self._known = known_losses(directory)
         self._store = Store.open(
             directory,
             on_commit=on_commit,
@@ -90,6 +91,7 @@ class LeadingStore:
         )
         self._store.keep_from(self._home.needed_from)
         self._home.segments = self._segments
+        self._home.on_loss = self.on_loss
         self._loop.add_reader(self._told.fileno(), self._on_written)
         return self._store
 
@@ -97,6 +99,13 @@ class LeadingStore:
     def is_damaged(self) -> bool:
         """True if the store has found missing, damaged or unreadable data since it was opened."""
         return self._store is not None and any(loss not in self._known for loss, _ in self._store.losses.listed())
+
+    def on_loss(self, loss: str) -> bool:
+        """Note a loss; see :attr:`~jumpmq.nodes.replicas.copied_home.CopiedHome.on_loss`."""
+        if (store := self._store) is None:
+            return False
+        store.losses.add(loss)
+        return loss not in self._known and any(loss == one for one, _ in store.losses.listed())
 
     def reveal(self, position: int) -> None:
         """Pass a complete position to the store."""

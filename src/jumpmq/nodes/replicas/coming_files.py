@@ -104,9 +104,12 @@ class ComingFiles:
         return self._coming / PurePosixPath(name)
 
 
-def settle(directory: Path, files: Files | None = None) -> None:
+def settle(directory: Path, files: Files | None = None) -> bool:
     """Move completely received files into the place of the copy, and remove incomplete ones. To be called before the
     copy is opened.
+
+    Returns:
+        True if the copy was replaced.
 
     Raises:
         OSError: a file cannot be moved.
@@ -115,14 +118,15 @@ def settle(directory: Path, files: Files | None = None) -> None:
     files = files or Files()
     coming, old = _coming(directory), directory / OLD
     if not coming.exists() and not old.exists():
-        return
+        return False
     lock = DirectoryLock(directory)
     try:
-        if (coming / NOTE).exists():
+        if is_whole := (coming / NOTE).exists():
             _keep_promise(directory / NOTE, coming / NOTE, files)
             _swap(directory, coming, old, files)
         shutil.rmtree(coming, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+        return is_whole
     finally:
         lock.release()
 
@@ -155,6 +159,16 @@ def set_aside(directory: Path, files: Files | None = None) -> None:
         files.sync_directory(directory)
     finally:
         lock.release()
+
+
+def known_losses(directory: Path) -> set[str]:
+    """Return the losses of a copy, and those of the copy that was set aside before: where both have the same, other
+    copies have these losses, too.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    return {loss for folder in (directory, directory / DAMAGED) for loss, _ in losses.read(folder)}
 
 
 def _keep_promise(before: Path, coming: Path, files: Files) -> None:

@@ -128,6 +128,8 @@ class CopiedHome:
         alarm: the argument.
         segments: for a leading home with an open store, a function: has the store keep the segments that members need
             now, and returns the lineage of all its segments, including those before a gap. Otherwise None.
+        on_loss: for a leading home, a function for any thread: notes a loss, and returns True unless the loss was
+            acknowledged, or known before this process opened the store.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class CopiedHome:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self.segments: Callable[[], Lineage] | None = None
+        self.on_loss: Callable[[str], bool] = _is_new
         self._files = FileExchange(self, directory, times.files_silence)
         soon = self._loop.call_soon_threadsafe
 
@@ -508,6 +511,11 @@ class CopiedHome:
                     self.stop()
                 case Alarm():
                     self.alarm(action.reason)
+
+
+def _is_new(loss: str) -> bool:
+    """Return True: without a store, no loss is known."""
+    return True
 
 
 def _text(error: OSError) -> str:

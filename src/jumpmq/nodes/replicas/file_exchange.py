@@ -26,6 +26,9 @@ JOIN_RETRY = 5.0
 OFFERED = 60.0
 """Seconds after a member's last request for files during which the leader removes no segment."""
 
+HELD = 60.0
+"""Seconds in which a leader with damaged streams fills no copy, so that another replica becomes the leader."""
+
 STALLED = 600.0
 """Seconds without progress of a requesting member, after which the leader no longer keeps its log for the member."""
 
@@ -33,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedOffer(Exception):
-    """A segment of the leader's log is damaged, and the set has copies to spare; the text names the segment."""
+    """A file of the leader is damaged, and the set has copies to spare; the text names the file."""
 
 
 class _FileOffer:
@@ -96,12 +99,13 @@ class Exchanging(Protocol):
     Attributes:
         number: number of the home.
         roles: the protocol.
-        segments: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
+        segments, on_loss: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
     """
 
     number: int
     roles: Roles
     segments: Callable[[], Lineage] | None
+    on_loss: Callable[[str], bool]
 
     def send(self, peer: Replica, frame: Frame) -> int: ...
     def drop(self, peer: Replica) -> None: ...
@@ -138,6 +142,7 @@ class FileExchange:
         self._thread = Background("jumpmq-join", self._wake)
         self._is_closed = False
         self._checks = False  # True while the leader's log is being verified
+        self._lost_since = 0.0  # time of the first damage found in streams; 0 without damage
 
     @property
     def offers(self) -> bool:
@@ -189,11 +194,19 @@ class FileExchange:
             if want.name:
                 return offer.files.piece(want.epoch, want.name, want.offset)
             if name := damaged_segment(self._directory.directory, sealed):
-                if is_spared:
-                    raise DamagedOffer(f"{name} is damaged: another copy is to fill that of {node_of(peer)}")
-                told = f"{name} is damaged, and goes to {node_of(peer)} as it is: too few copies are in the set"
-                self._loop.call_soon_threadsafe(home.doubt, told)
-            return offer.files.manifest(want.epoch, kept, sealed)
+                on_damage(f"{name} is damaged")
+            manifest = offer.files.manifest(want.epoch, kept, sealed)
+            # A known loss is not the reason for a second change of the leader: all copies may have it.
+            if found := [loss for loss in offer.files.lost() if home.on_loss(loss)]:
+                self._lost_since = self._lost_since or boot_time()
+                on_damage(found[0], refuses=boot_time() - self._lost_since < HELD)
+            return manifest
+
+        def on_damage(damage: str, *, refuses: bool = True) -> None:
+            if is_spared and refuses:
+                raise DamagedOffer(f"{damage}: another copy is to fill that of {node_of(peer)}")
+            told = f"{damage}; the file goes to {node_of(peer)} as it is: no other copy can fill that one"
+            self._loop.call_soon_threadsafe(home.doubt, told)
 
         def send(result: Piece | Manifest | Exception) -> None:
             if not want.name:

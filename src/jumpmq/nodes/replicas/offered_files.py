@@ -17,7 +17,7 @@ from pathlib import Path
 from jumpmq.replication.frames import File, Manifest, Piece
 from jumpmq.replication.joining import PIECE_OCTETS
 from jumpmq.replication.lineage import Lineage
-from jumpmq.store import comparing, schema, stream_files, stream_segment
+from jumpmq.store import comparing, schema, stream_damage, stream_files, stream_segment
 from jumpmq.store.log import relative_name
 
 INDEX_COPY = "index-for-copies"
@@ -63,6 +63,16 @@ class OfferedFiles:
                     raise
         self._lengths = {file.name: file.length for file in files}
         return Manifest(epoch, kept, lineage, tuple(files))
+
+    def lost(self) -> list[str]:
+        """Return what is lost of the streams in the files of the last manifest. Half of the time is left to clients.
+
+        Raises:
+            OSError: a file cannot be read.
+            sqlite3.Error: the index cannot be read.
+            StoreError: the disk does not give what a file has.
+        """
+        return [*stream_damage.lost(self._directory, stream_damage.expected(self._index_copy))]
 
     def piece(self, epoch: int, name: str, offset: int) -> Piece:
         """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
