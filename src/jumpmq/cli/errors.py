@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from jumpmq.cli.terminal import echo
@@ -73,10 +74,15 @@ class NoQueue(CommandError):
 
 
 class WrongNode(CommandError):
-    """The broker at the URL is not the node named on the command line."""
+    """The broker at the URL is not the node named on the command line.
 
-    def __init__(self, address: str, found: str, wanted: str) -> None:
-        super().__init__(f"the broker at {address} is node {found}, not {wanted}")
+    Args:
+        nodes: all nodes of the broker's cluster, if the named one is not among them.
+    """
+
+    def __init__(self, address: str, found: str, wanted: str, nodes: Sequence[str] = ()) -> None:
+        others = f"; the nodes of its cluster are {', '.join(nodes)}" if len(nodes) > 1 else ""
+        super().__init__(f"the broker at {address} is node {found}, not {wanted}{others}")
 
 
 class NoUser(CommandError):

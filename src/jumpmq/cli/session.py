@@ -50,8 +50,9 @@ class Session:
             WrongNode: the broker there is not the node that `--node` says, and in no cluster with it.
         """
         client = ManagementClient(self.url, self.timeout, self.tls)
-        if self.node is not None and (found := node_of(client)) != self.node and not _knows(client, self.node):
-            raise WrongNode(client.address, found, self.node)
+        node = self.node
+        if node is not None and (found := node_of(client)) != node and node not in (nodes := _nodes_of(client)):
+            raise WrongNode(client.address, found, node, nodes)
         return client
 
     @property
@@ -125,12 +126,12 @@ def node_of(client: ManagementClient) -> str:
     return str(overview.get("node", overview["cluster_name"]))
 
 
-def _knows(client: ManagementClient, node: str) -> bool:
-    """Return True if a broker's cluster has the node; False without the right to look."""
+def _nodes_of(client: ManagementClient) -> list[str]:
+    """Return the names of the nodes of a broker's cluster; none without the right to look."""
     try:
-        return any(one["name"] == node for one in client.get("nodes"))
+        return [one["name"] for one in client.get("nodes")]
     except Refusal:
-        return False
+        return []
 
 
 def _general_options(

@@ -231,6 +231,9 @@ def _members_are_changed(cluster: Cluster) -> None:
     refused = cluster.control("add_member", "quorum", "two@host")
     assert (refused.returncode, refused.stderr) == (69, "Error:\nhome 1: node 'two@host' has a copy already\n")
     assert cluster.control("add_member", "none", "two@host").returncode == 65
+    refused = cluster.control("-q", "rebalance", "queues")
+    reason = "type queues is not supported. Try one of all, quorum, stream."
+    assert (refused.returncode, refused.stderr) == (69, f"Error:\n{reason}\n")
     for method, path, body, expected in (
         (
             "POST",

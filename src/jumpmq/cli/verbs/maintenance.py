@@ -132,7 +132,7 @@ def rebalance(
     Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
     """
     if kind not in ("all", "quorum", "stream"):
-        raise UsageError("what is rebalanced must be one of all, quorum and stream")
+        raise CommandError(f"type {kind} is not supported. Try one of all, quorum, stream.")
     session.inform("Rebalancing queues ...")
     if kind != "all":
         for one in session.api.get("copies"):
