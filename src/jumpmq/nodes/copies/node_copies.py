@@ -59,6 +59,11 @@ LOOK_INTERVAL = 0.5
 LEASE_INTERVAL = 0.1
 """Interval between checks of the leases of homes led here, in seconds."""
 
+SPARED_AFTER = 10.0
+"""Seconds without a change of a home's configuration until a damaged copy in the set is given up, for each place of
+the copy in the set.
+"""
+
 FAILED_REST = 60.0
 """Seconds for which this node does not lead a home after a failed attempt to serve it."""
 
@@ -139,6 +144,7 @@ class NodeCopies:
         self.observed: defaultdict[int, ObservedCopies] = defaultdict(ObservedCopies)
         # current configuration of a led home, and its start time
         self._since: dict[int, tuple[Configuration, float]] = {}
+        self._changed: dict[int, float] = {}  # time of the last change of a home's configuration
         self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
@@ -285,6 +291,7 @@ class NodeCopies:
         home = int(name)
         if value is None:  # the home was removed, or its node
             self.known.pop(home, None)
+            self._changed.pop(home, None)
             if home != self.me.home and home in self._led:
                 self._led.pop(home).set()  # the copy is dropped after the end of the guest
             else:
@@ -306,6 +313,8 @@ class NodeCopies:
             copy.home.on_value(known)
 
     def _see(self, home: int, before: Configuration, known: Configuration) -> None:
+        if before != known or home not in self._changed:
+            self._changed[home] = asyncio.get_running_loop().time()
         asked = wanted.leader if (wanted := self.wanted.get(home)) is not None else ""
         returns = self._returns.setdefault(home, Returns())
         returns.see(before, known, asked, asyncio.get_running_loop().time())
@@ -358,8 +367,15 @@ class NodeCopies:
             return False
         leader, others = node_of(known.leader), [one for one in known.set if node_of(one) != self.me.node]
         is_well = leader in self._announced.nodes and leader not in self._announced.troubles_of(number)
-        is_electable = self.me.node in map(node_of, known.electable)
-        return leader != self.me.node and is_well and (len(others) >= known.min or not is_electable)
+        if leader == self.me.node or not is_well:
+            return False
+        electable = [*map(node_of, known.electable)]
+        if self.me.node not in electable:
+            return True
+        # Several copies may be damaged, the leader's too: one after the other is given up, by rank.
+        quiet = SPARED_AFTER * (1 + electable.index(self.me.node))
+        is_quiet = asyncio.get_running_loop().time() - self._changed.get(number, math.inf) >= quiet
+        return is_quiet and len(others) >= known.min
 
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
         rest = 0.0
