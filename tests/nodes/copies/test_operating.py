@@ -183,7 +183,7 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert cluster.copies(1, at=1)["confirms"]
     until(lambda: cluster.states(1, at=1)["one@host"] == "away")
     warnings = {one["kind"]: one["text"] for one in cluster.ask("GET", "warnings", at=1)[1]}
-    assert warnings["copies-missing"] == "one@host: home 1 has 2 of 3 copies; one@host is away."
+    assert warnings["copies-missing"] == "one@host is away: home 1 has 2 of 3 copies."
     assert cluster.control("check_if_node_is_quorum_critical", at=1).returncode == 69
     said = cluster.control("-q", "check_copies", "1", at=1).stdout
     assert said.startswith("home 1: not compared: one@host (away, or without a home to serve)\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from jumpmq.broker.copies import HomeCopies
 from jumpmq.http.warnings.warning import Warning
@@ -12,7 +12,8 @@ _DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is be
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: at most one of each kind per seat, and one for each copy in trouble."""
+    """Yield the warnings of homes with copies: one per seat with homes below ``min``, one per node that other homes lack,
+    and one for each copy in trouble."""
     for home in homes:
         for node, trouble in home.troubles.items():
             advice = "The step is tried again; the warning ends a minute after success."
@@ -20,23 +21,31 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
     stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
     for home in homes:
         if len(home.members) > 1 and home.in_set < len(home.members):
-            (stand if home.stands else lack).setdefault(home.seat, []).append(home)
+            for name in [home.seat] if home.stands else _missing(home):
+                (stand if home.stands else lack).setdefault(name, []).append(home)
     for seat, of_seat in stand.items():
         counts = [f"home {one.home}: {one.in_set} of at least {one.min} copies are there" for one in of_seat]
+        missing = {node: state for one in of_seat for node, state in _missing(one).items()}
         advice = (
-            f"Start the missing nodes: {_missing(of_seat)}. Copies join by themselves. If a node is lost for good, "
-            + ("`jumpmqctl set_copies COUNT --home HOME --min MIN` asks for no more than the remaining copies.")
+            f"Start the missing nodes: {', '.join(f'{node} {_DOES[state]}' for node, state in missing.items())}. Copies "
+            "join by themselves. If a node is lost for good, `jumpmqctl set_copies COUNT --home HOME --min MIN` asks for "
+            "no more than the remaining copies."
         )
         text = f"Nothing is confirmed at {'; '.join(counts)}."
         yield Warning("copies-below-min", "alarm", "node", "", seat, text, advice)
-    for seat, of_seat in lack.items():
-        counts = [f"home {one.home} has {one.in_set} of {len(one.members)} copies" for one in of_seat]
-        text = f"{seat}: {'; '.join(counts)}; {_missing(of_seat)}."
-        advice = "Confirmed messages are stored by the other copies. A copy catches up by itself once its node runs."
-        yield Warning("copies-missing", "warning", "node", "", seat, text, advice)
+    for node, of_node in lack.items():
+        counts = [f"home {one.home} has {one.in_set} of {len(one.members)} copies" for one in of_node]
+        state = "away" if any(one.members[node] == "away" for one in of_node) else of_node[0].members[node]
+        text = f"{node} {_DOES[state]}: {', '.join(counts)}."
+        advice = "Its copies catch up by themselves. Meanwhile the other copies store what is confirmed."
+        if state == "away":
+            advice = (
+                f"Start {node}. {advice} If {node} is lost for good, `jumpmqctl grow NODE all` makes copies at another "
+                f"node, and then `jumpmqctl shrink {node}` ends this warning."
+            )
+        yield Warning("copies-missing", "warning", "node", "", node, text, advice)
 
 
-def _missing(homes: Iterable[HomeCopies]) -> str:
-    """Describe the copies that are not in the set."""
-    found = {node: state for home in homes for node, state in home.members.items() if state in _DOES}
-    return ", ".join(f"{node} {_DOES[state]}" for node, state in found.items())
+def _missing(home: HomeCopies) -> dict[str, str]:
+    """Return the states of the copies that are not in the set, by node."""
+    return {node: state for node, state in home.members.items() if state in _DOES}

@@ -1,0 +1,50 @@
+"""What operators are told of a cluster in which copies are missing."""
+
+from jumpmq.broker.copies import CopyChanges, CopyState, HomeCopies
+from jumpmq.http.warnings.copies import of_copies
+
+NODES = ["one", "two", "three", "four", "five"]
+
+
+def home(number: int, states: dict[str, CopyState], least: int = 2) -> HomeCopies:
+    """A home with three copies at its node and the two that follow."""
+    members = [NODES[(number - 1 + step) % 5] for step in range(3)]
+    found: dict[str, CopyState] = {node: states.get(node, "in set") for node in members}
+    leader = next(node for node in members if found[node] == "in set")
+    found[leader] = "leader"
+    return HomeCopies(
+        home=number,
+        seat=members[0],
+        leader=leader,
+        epoch=1,
+        copies=3,
+        min=least,
+        members=found,
+        wanted_copies=3,
+        wanted_min=least,
+        wanted_members=tuple(members),
+        wanted_leader="",
+        lag_octets={},
+        racks={},
+        troubles={},
+        lag_seconds={},
+        lease_left=None,
+        changes=CopyChanges(),
+    )
+
+
+def test_a_lost_node_is_one_warning_that_names_the_node() -> None:
+    (told,) = of_copies([home(number, {"one": "away"}) for number in range(1, 6)])
+    assert (told.kind, told.severity, told.name) == ("copies-missing", "warning", "one")
+    counts = ", ".join(f"home {number} has 2 of 3 copies" for number in (1, 4, 5))
+    assert told.text == f"one is away: {counts}."
+    assert told.advice.startswith("Start one.")
+    (told,) = of_copies([home(number, {"one": "joining"}) for number in range(1, 6)])
+    assert told.text == f"one copies missing data: {counts}." and "Start" not in told.advice
+
+
+def test_homes_below_min_name_the_nodes_to_start() -> None:
+    (told,) = of_copies([home(1, {"one": "away", "two": "eligible"})])
+    assert (told.kind, told.severity, told.name) == ("copies-below-min", "alarm", "one")
+    assert told.text == "Nothing is confirmed at home 1: 1 of at least 2 copies are there."
+    assert told.advice.startswith("Start the missing nodes: one is away, two is behind. ")
