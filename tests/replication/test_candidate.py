@@ -31,3 +31,15 @@ def test_a_source_that_sends_is_not_asked_again_and_one_that_sends_no_more_is_le
     assert ticked(5.0, 8.0) == []
     assert ticked(8.0, 8.25) == [Drop("b.1")]
     assert replica.on_disconnected("b.1") == [Sync()], "nobody else has more"
+
+
+def test_a_replica_that_leadership_was_handed_to_waits_for_no_answer_of_the_former_leader() -> None:
+    before = Configuration(2, "log", "a", 2, 1, ("a", "b", "c"), 1, "a.1", ("a.1", "b.1", "c.1"))
+    for value, asked in ((before.handed("b.1"), {"c.1"}), (before.claimed("b.1"), {"a.1", "c.1"})):
+        replica = Replica(Copy("b.1", 1, 0, (SHORT,)))
+        replica.on_connected("a.1")
+        replica.on_connected("c.1")
+        replica.on_value(before)
+        replica.on_value(value)
+        actions = replica.on_noted(2, 0)
+        assert {one.to for one in actions if isinstance(one, Send)} == asked

@@ -187,6 +187,10 @@ class Configuration:
             raise ConfigurationError(f"{target} is not a follower in the set")
         return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=target)
 
+    def is_handed_by(self, before: Self) -> bool:
+        """Return True if the leader of a configuration gave leadership away by a hand-over, in the next version."""
+        return self.leader in before.set and self.leader != before.leader and self == before.handed(self.leader)
+
     # --- the swap of a candidate ---
 
     def claimed(self, me: Replica) -> Self:
