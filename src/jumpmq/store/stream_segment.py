@@ -265,7 +265,7 @@ class StreamSegment:
             return is_whole(octets, self._positions[row])
 
     def damage(self) -> Iterator[str]:
-        """Yield what is lost in each chunk that is not as written.
+        """Yield a sentence about the lost offsets of each damaged chunk.
 
         Raises:
             Unreadable: the disk does not give the file.

@@ -12,8 +12,8 @@ _DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is be
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: one per seat with homes below ``min``, one per node that other homes lack,
-    and one for each copy in trouble."""
+    """Yield the warnings of homes with copies: one per seat with homes below ``min``, one per missing node, and one for
+    each copy in trouble."""
     for home in homes:
         for node, trouble in home.troubles.items():
             advice = "The step is tried again; the warning ends a minute after success."
@@ -26,10 +26,10 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
     for seat, of_seat in stand.items():
         counts = [f"home {one.home}: {one.in_set} of at least {one.min} copies are there" for one in of_seat]
         missing = {node: state for one in of_seat for node, state in _missing(one).items()}
+        nodes = ", ".join(f"{node} {_DOES[state]}" for node, state in missing.items())
         advice = (
-            f"Start the missing nodes: {', '.join(f'{node} {_DOES[state]}' for node, state in missing.items())}. Copies "
-            "join by themselves. If a node is lost for good, `jumpmqctl set_copies COUNT --home HOME --min MIN` asks for "
-            "no more than the remaining copies."
+            f"Start the missing nodes: {nodes}. Copies join by themselves. If a node is lost for good, "
+            "`jumpmqctl set_copies COUNT --home HOME --min MIN` asks for no more than the remaining copies."
         )
         text = f"Nothing is confirmed at {'; '.join(counts)}."
         yield Warning("copies-below-min", "alarm", "node", "", seat, text, advice)

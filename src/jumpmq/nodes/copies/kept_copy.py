@@ -170,7 +170,7 @@ class KeptCopy:
             await asyncio.to_thread((self.directory / DOUBTED).touch)
 
     async def _check(self, came: Sequence[stream_damage.Expected]) -> None:
-        """Check the streams' files that came from another copy, whose leader had too few copies to refuse them.
+        """Check the received files of streams: a leader with too few copies sends damaged files, too.
 
         Losses that the copy had before, too, are noted only: there is no better copy.
         """
