@@ -85,6 +85,16 @@ def test_a_node_that_is_not_there_and_the_only_one_are_not_forgotten(topology: T
         topology.apply(ForgetNode("one@host"))
 
 
+def test_nodes_that_start_at_once_have_one_order() -> None:
+    """Copies at the start of a cluster, and those that an operator asks for, are placed by it."""
+    for homes in ([2, 3, 1], [3, 1, 2]):
+        topology = Topology(NODES[0])
+        for home in homes:
+            topology.apply(AddHome(home, NODES[home - 1]))
+        topology.apply(AddHome(4, NODES[0]))
+        assert topology.nodes_by_home == [*NODES]
+
+
 def test_a_node_that_joins_gets_its_shards_behind_those_that_are_there(topology: Topology) -> None:
     before, there = where(topology), names(topology)
     topology.apply(AddHome(4, "four@host"))

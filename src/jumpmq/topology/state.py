@@ -132,6 +132,12 @@ class State:
         return found
 
     @property
+    def nodes_by_home(self) -> list[str]:
+        """Names of the nodes, by the number of the first home of each node: the same order at all nodes."""
+        nodes = self.nodes
+        return sorted(nodes, key=lambda node: min(nodes[node]))
+
+    @property
     def next_home(self) -> int:
         """Return a home number that was never used."""
         return max([0, *self.homes, *self.forgotten]) + 1

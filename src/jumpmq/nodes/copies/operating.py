@@ -76,7 +76,7 @@ class OperatedCopies:
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
         seat = self._seat_of(home)
         try:
-            wanted = Wanted.of(seat, list(self._topology.nodes), copies, least, self._copies.racks)
+            wanted = Wanted.of(seat, self._topology.nodes_by_home, copies, least, self._copies.racks)
         except ConfigurationError as error:
             raise CopiesRefused(str(error)) from None
         await self._want(home, wanted)
