@@ -3,7 +3,7 @@
 from jumpmq.replication.actions import Drop, Note, Send, Sync
 from jumpmq.replication.configuration import Configuration
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import Answer, Ask, Beat, Data, Fetch
+from jumpmq.replication.frames import Answer, Ask, Beat, Data, Fetch, Resign
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica
@@ -43,3 +43,12 @@ def test_a_replica_that_leadership_was_handed_to_waits_for_no_answer_of_the_form
         replica.on_value(value)
         actions = replica.on_noted(2, 0)
         assert {one.to for one in actions if isinstance(one, Send)} == asked
+
+
+def test_a_leader_that_resigned_is_not_waited_for() -> None:
+    replica = Replica(Copy("b.1", 1, 0, (SHORT,)))
+    replica.on_connected("a.1")
+    replica.on_value(before := Configuration(2, "log", "a", 2, 1, ("a", "b"), 1, "a.1", ("a.1", "b.1")))
+    replica.on_frame("a.1", Resign(1))
+    replica.on_value(before.claimed("b.1"))
+    assert not [one for one in replica.on_noted(2, 0) if isinstance(one, Send)]

@@ -125,8 +125,9 @@ class Replica:
     def _win(self, value: Configuration, before: Configuration | None) -> list[Action]:
         """Begin an epoch given to this replica by etcd's value, and unused by the replica's earlier processes."""
         asked = self.peers.union(value.electable, before.electable if before is not None else ())
-        if before is not None and value.is_handed_by(before):
-            asked -= {before.leader}  # all of its log was complete, and its process may end
+        # A leader that gave leadership away sent all of its log before, and its process may end.
+        if before is not None and (value.is_handed_by(before) or self.resigned == before.epoch):
+            asked -= {before.leader}
         self.candidate = Candidate(self.copy, value, asked)
         return self.candidate.begin(self.follower)
 
