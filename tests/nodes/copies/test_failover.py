@@ -342,6 +342,7 @@ def test_the_last_copy_serves_by_force_where_all_others_are_lost(three: Nodes) -
     assert loss[0] in done.stdout
     last.start()
     assert served(last, "q") == 200
+    assert "node 'n3@host' runs: stop the node first" in forced(last, three.url).stderr
     published(last, "q", range(300, 350))
     one.start()  # its disk is new: it is there once it leads again
     value = three.configuration()

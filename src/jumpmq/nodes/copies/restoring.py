@@ -19,6 +19,7 @@ from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
+from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
 from jumpmq.store import StoreError, losses
 
@@ -32,8 +33,7 @@ async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
         home: number of the home.
 
     Raises:
-        BrokerError: there is no such copy, its directory is in use, a running node has all commits, or etcd cannot be
-            asked.
+        BrokerError: there is no such copy, this node runs, a running node has all commits, or etcd cannot be asked.
     """
     settings = EtcdSettings.of(config)
     client, keys = settings.client(), Keys(settings.cluster)
@@ -60,6 +60,10 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
     if able := sorted((running - {me.node}) & {node_of(one) for one in value.electable}):
         raise BrokerError(
             f"node '{able[0]}' runs, and has all that was confirmed of home {home}: the node can serve the home"
+        )
+    if me.node in running:  # also between two attempts to open a copy, which is not locked then
+        raise BrokerError(
+            f"node '{me.node}' runs: stop the node first. After a kill etcd notices the end in {LEASE} seconds"
         )
     copy = CopyDirectory(directory, value.log)
     try:
