@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -185,6 +186,22 @@ def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one.start()
     assert served(other, "q") == 50
     assert taken(other, "q") == list(range(50))
+
+
+@pytest.mark.slow
+def test_a_node_whose_port_is_taken_ends_and_leaves_its_home_where_it_is(three: Nodes) -> None:
+    one, *_ = three.all
+    three.copied()
+    one.stop()
+    until(lambda: node_of(three.configuration().leader) != NAMES[0])
+    epoch = three.configuration().epoch
+    with socket.create_server(("127.0.0.1", 0)) as taken_by_another:
+        port = taken_by_another.getsockname()[1]
+        where = ("--data-dir", one.data_dir, "--node", NAMES[0], "--cluster", "test", "--etcd", three.url)
+        ended = run("jumpmq", "serve", "--port", str(port), "--http-port", "0", *where)
+    assert ended.returncode == 1
+    assert f"cannot listen for amqp on localhost:{port}: Address already in use" in ended.stderr
+    assert three.configuration().epoch == epoch
 
 
 @pytest.mark.slow

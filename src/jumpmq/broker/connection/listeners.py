@@ -15,7 +15,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -131,11 +131,7 @@ class Listener:
         Raises:
             BrokerError: an address cannot be listened on, or TLS cannot be set up.
         """
-        try:
-            self._sockets = bind(self.host, self.port)
-        except (OSError, OverflowError) as error:
-            reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
-            raise BrokerError(f"cannot listen for {self.protocol} on {self.host}:{self.port}: {reason}") from None
+        self._sockets = _bound(self.protocol, self.host, self.port)
         self.port = self._sockets[0].getsockname()[1]
         try:
             await self._serve()
@@ -335,3 +331,25 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 return bind(host, port)
             raise
     return bound
+
+
+def require_free(host: str, ports: Mapping[str, int | None]) -> None:
+    """Test ports before the broker listens on them.
+
+    Args:
+        ports: by protocol; None where there is to be none.
+
+    Raises:
+        BrokerError: an address cannot be listened on.
+    """
+    for protocol, port in ports.items():
+        for one in _bound(protocol, host, port) if port else ():
+            one.close()
+
+
+def _bound(protocol: str, host: str, port: int) -> list[socket.socket]:
+    try:
+        return bind(host, port)
+    except (OSError, OverflowError) as error:
+        reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
+        raise BrokerError(f"cannot listen for {protocol} on {host}:{port}: {reason}") from None

@@ -10,6 +10,7 @@ from dataclasses import replace
 from jumpmq.broker.broker import Broker
 from jumpmq.broker.commit.commits import OpenStore
 from jumpmq.broker.config import Config
+from jumpmq.broker.connection.listeners import require_free
 from jumpmq.broker.connection.pause import LEASE
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
@@ -68,6 +69,9 @@ async def serving_node(
             finally:
                 await copies.stop()
         return
+    # Else the process would take the home from another node, and end.
+    require_free(config.host, {"amqp": config.port, "amqp/ssl": config.tls_port if config.tls else None})
+    require_free(config.host, {"http": config.http_port, "https": config.https_port if config.tls else None})
     copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
     try:
         await copies.start()
