@@ -82,6 +82,6 @@ def _record_reader(kind: type[Any]) -> Read:
     def read_all(value: list[Any]) -> Any:
         for place, read in reads:
             value[place] = read(value[place])
-        return kind(*value)
+        return kind(*value[: len(names)])  # a later release may append fields
 
     return read_all
