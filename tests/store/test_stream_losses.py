@@ -148,6 +148,16 @@ def test_damage_is_found_without_the_broker_as_readers_find_it(
         assert found == told
 
 
+def test_a_search_for_damage_may_be_stopped_before_each_file(tmp_path: Path) -> None:
+    directory = tmp_path / "streams"
+    make(directory)
+    flip(0, 1, 30)(directory)
+    flip(1, 2, 300)(directory)
+    stopped = iter([False, True])
+    found = [*lost(tmp_path, expected(tmp_path / "jumpmq.db"), lambda: next(stopped))]
+    assert offsets(found) == set(range(5, 10))
+
+
 def test_an_empty_stream_has_no_damage(tmp_path: Path) -> None:
     Opened(tmp_path).close()
     streams = expected(tmp_path / "jumpmq.db")

@@ -2,7 +2,7 @@
 the disk."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -48,10 +48,13 @@ def expected(index: Path) -> list[Expected]:
     return found
 
 
-def lost(directory: Path, streams: Iterable[Expected]) -> Iterator[str]:
+def lost(directory: Path, streams: Iterable[Expected], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Yield what is lost of streams in a data directory, in the words of :class:`~jumpmq.store.stream_log.StreamLog`.
 
     Half of the time is left to others.
+
+    Args:
+        is_stopped: asked before each file; True ends the search, which may take minutes.
 
     Raises:
         OSError: a file cannot be read.
@@ -59,7 +62,7 @@ def lost(directory: Path, streams: Iterable[Expected]) -> Iterator[str]:
     """
     for one in streams:
         folder = directory / stream_files.DIRECTORY / str(one.number)
-        for loss in _lost(folder, one.first, one.end):
+        for loss in _lost(folder, one.first, one.end, is_stopped):
             yield f"{loss} of {one.name}"
 
 
@@ -74,10 +77,12 @@ def is_damaged(path: Path, length: int) -> bool:
     return bool(segment.lost) or segment.size < length or any(segment.damage())
 
 
-def _lost(folder: Path, first: int, end: int) -> Iterator[str]:
+def _lost(folder: Path, first: int, end: int, is_stopped: Callable[[], bool]) -> Iterator[str]:
     """Yield what is lost of a stream between two offsets."""
     paths = sorted(folder.glob(f"*{SUFFIX}"))
     for number, path in enumerate(paths, 1):
+        if is_stopped():
+            return
         last = min([end, *map(_first, paths[number : number + 1])])
         if last <= max(_first(path), first):  # retention has let go of it, or the log has all of it
             continue

@@ -100,6 +100,11 @@ def test_a_stream_is_offered_up_to_its_last_whole_commit(home: Path) -> None:
         assert crc32(octets) == stream.crc
 
 
+def test_a_manifest_that_takes_long_may_be_stopped(home: Path) -> None:
+    with pytest.raises(OSError, match="canceled"):
+        OfferedFiles(home, "disk", lambda: True).manifest(1, 0, ())
+
+
 def test_a_file_that_grows_is_sent_as_it_was_and_one_that_is_gone_or_strange_is_empty(home: Path) -> None:
     offered = OfferedFiles(home, "disk")
     manifest = offered.manifest(1, 0, ())

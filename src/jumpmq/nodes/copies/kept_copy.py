@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -138,11 +139,13 @@ class KeptCopy:
             await home.start()
             self.home = home
             if self._came:
-                came, self._came = self._came, []
-                self._checking = asyncio.get_running_loop().create_task(self._check(came))
+                self._checking = asyncio.get_running_loop().create_task(self._check(self._came))
             await self._over.wait()
         finally:
             self.home = None
+            if self._checking is not None:
+                self._checking.cancel()
+                self._checking = None
             await home.close()
 
     def _open(self) -> CopyDirectory:
@@ -172,10 +175,12 @@ class KeptCopy:
     async def _check(self, came: Sequence[stream_damage.Expected]) -> None:
         """Check the received files of streams: a leader with too few copies sends damaged files, too.
 
-        Losses that the copy had before, too, are noted only: there is no better copy.
+        Losses that the copy had before, too, are noted only: there is no better copy. A check that is cancelled is made
+        again at the next opening.
         """
+        cancelled = threading.Event()  # else the end of the process would wait for the thread
         try:
-            found = await asyncio.to_thread(lambda: [*stream_damage.lost(self.directory, came)])
+            found = await asyncio.to_thread(lambda: [*stream_damage.lost(self.directory, came, cancelled.is_set)])
             known = await asyncio.to_thread(known_losses, self.directory)
             if self.leading is not None:
                 new = [loss for loss in found if self.leading.on_loss(loss)]
@@ -185,6 +190,9 @@ class KeptCopy:
         except (OSError, StoreError) as error:
             self._alarm(f"the streams of the copy in {self.directory} cannot be checked: {error}")
             return
+        finally:
+            cancelled.set()
+        self._came = []
         if new:
             self._alarm(new[0])
             self.doubt(new[0])

@@ -172,7 +172,8 @@ class FileExchange:
             log.warning("home %d: %s wants files, and is of no member", home.number, peer)
             return
         if peer not in self._offered:
-            self._offered[peer] = _FileOffer(OfferedFiles(self._directory.directory, peer.rpartition(".")[2]))
+            files = OfferedFiles(self._directory.directory, peer.rpartition(".")[2], lambda: self._is_closed)
+            self._offered[peer] = _FileOffer(files)
         offer = self._offered[peer]
         # From now on, segments that the index may not cover stay.
         offer.on_want(want)

@@ -9,9 +9,12 @@ All methods block for the disk.
 """
 
 import contextlib
+import errno
+import os
 import sqlite3
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.replication.frames import File, Manifest, Piece
@@ -30,10 +33,12 @@ class OfferedFiles:
     Args:
         directory: directory of the home.
         member: identifies the member in file names.
+        is_stopped: asked while files are read, which may take minutes; True ends that.
     """
 
-    def __init__(self, directory: Path, member: str) -> None:
+    def __init__(self, directory: Path, member: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
         self._directory = directory
+        self._is_stopped = is_stopped
         self._index_copy = directory / f"{INDEX_COPY}-{member}"
         self._lengths: dict[str, int] = {}  # of the files in the last manifest, by name
 
@@ -72,7 +77,7 @@ class OfferedFiles:
             sqlite3.Error: the index cannot be read.
             StoreError: the disk does not give what a file has.
         """
-        return [*stream_damage.lost(self._directory, stream_damage.expected(self._index_copy))]
+        return [*stream_damage.lost(self._directory, stream_damage.expected(self._index_copy), self._is_stopped)]
 
     def piece(self, epoch: int, name: str, offset: int) -> Piece:
         """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
@@ -110,6 +115,8 @@ class OfferedFiles:
         crc = 0
         with self._path(name).open("rb") as file:
             while length and (octets := file.read(min(PIECE_OCTETS, length))):
+                if self._is_stopped():
+                    raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
                 crc = zlib.crc32(octets, crc)
                 length -= len(octets)
         if length:
