@@ -116,7 +116,7 @@ class Machine:
     def close(self, reason: str) -> None:
         self.stop(reason)
 
-    def doubt(self, reason: str) -> None:
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
         self.stop(reason)
 
     def replaced(self) -> None:

@@ -37,7 +37,7 @@ class Owner:
     def stop(self, reason: str) -> None:
         self.told.append(reason)
 
-    def doubt(self, reason: str) -> None:
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
         self.told.append(reason)
 
     def replaced(self) -> None:

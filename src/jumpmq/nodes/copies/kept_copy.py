@@ -75,6 +75,7 @@ class KeptCopy:
         home: the replica; None while the copy is closed.
         leading: store of the home, while this replica leads and was told to serve.
         is_doubted: True if the copy is damaged, and will be replaced by another node's.
+        blocks: True if damage of this leading copy keeps another copy from joining.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class KeptCopy:
         self.leading: LeadingStore | None = None
         self._alarm = CopyAlarms(number)
         self.is_doubted = (directory / DOUBTED).exists()
+        self.blocks = False
         self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
         self._failed = False  # True if a failure has closed the copy, or is closing it
         self._came: list[stream_damage.Expected] = []  # streams in received files, to be checked
@@ -161,9 +163,10 @@ class KeptCopy:
     def _is_replaceable(self) -> bool:
         return self.is_doubted and self._server is not None and self._server.spares(self.number)
 
-    def doubt(self, reason: str) -> None:
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
         """Mark the copy as damaged, to be replaced by the leader's copy once the home does not need this one."""
         self.is_doubted = True
+        self.blocks |= blocks
         self._marking = asyncio.get_running_loop().create_task(self._doubt())
 
     async def _doubt(self) -> None:
@@ -213,7 +216,7 @@ class KeptCopy:
     def _set_aside(self) -> None:
         set_aside(self.directory)
         (self.directory / DOUBTED).unlink(missing_ok=True)
-        self.is_doubted = False
+        self.is_doubted = self.blocks = False
 
     @property
     def trouble(self) -> str:

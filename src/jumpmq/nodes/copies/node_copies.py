@@ -393,7 +393,8 @@ class NodeCopies:
             self._gates.pop(copy.number, None)
             self._drop(copy.number)
             return
-        if copy.is_doubted:
+        known = self.known[copy.number]
+        if copy.is_doubted and len(known.set) > known.min:  # a smaller set completes nothing without this copy
             rest = FAILED_REST
         heir = None if self._is_stopping else self._heir(copy, any_node=copy.is_doubted)
         await copy.release(heir, ends=self._is_stopping, rest=rest)
@@ -511,9 +512,9 @@ class NodeCopies:
         is_damaged = copy.leading is not None and copy.leading.is_damaged
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
-        # Damage in all copies must not move the home from node to node again and again. A doubted copy rests after the
-        # change, and without that copy a small set would complete nothing.
-        leaves = copy.is_doubted and not returns.is_restless(now) and len(known.set) > known.min
+        # Damage in all copies must not move the home from node to node again and again. Where the set has no copy to
+        # spare, this one serves on, unless no further copy can be made of it.
+        leaves = copy.is_doubted and not returns.is_restless(now) and (len(known.set) > known.min or copy.blocks)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
         heir = self._heir(copy, NEARLY, any_node=leaves)
         if heir is None or not (is_asked or leaves or returns.is_due(since, now)):

@@ -102,8 +102,8 @@ class CopyOwner(Protocol):
         """Stop the copy for good: the disk failed or hangs, or etcd was set back. The process has to end, since a
         hanging sync keeps its thread."""
 
-    def doubt(self, reason: str) -> None:
-        """Mark the copy as damaged: its index would lack data."""
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
+        """Mark the copy as damaged: its index would lack data. ``blocks``: no other copy can be made of it."""
 
     def replaced(self) -> None:
         """Open the copy again: the leader's files are complete, and replace the copy's."""
@@ -382,10 +382,10 @@ class CopiedHome:
             self._home.stop(f"files of a copy cannot be written: {error}")
             self.stop()
 
-    def doubt(self, reason: str) -> None:
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
         """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
         self.alarm(reason)
-        self._home.doubt(reason)
+        self._home.doubt(reason, blocks=blocks)
 
     def on_installed(self) -> None:
         """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""

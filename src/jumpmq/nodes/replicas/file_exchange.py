@@ -111,8 +111,12 @@ class Exchanging(Protocol):
     def drop(self, peer: Replica) -> None: ...
     def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
-    def doubt(self, reason: str) -> None:
-        """Mark the local copy as damaged, and have it replaced once another replica leads the home."""
+    def doubt(self, reason: str, *, blocks: bool = False) -> None:
+        """Mark the local copy as damaged, and have it replaced once another replica leads the home.
+
+        Args:
+            blocks: True if the damage keeps a member from joining.
+        """
 
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
@@ -246,7 +250,7 @@ class FileExchange:
             if isinstance(result, Exception):
                 self._home.alarm(f"the log cannot be checked: {result}")
             elif result and self._home.roles.leader is not None:
-                self._home.doubt(f"{result} is damaged")
+                self._home.doubt(f"{result} is damaged", blocks=True)
 
         self._thread.run(lambda: damaged_segment(self._directory.directory, lineage), checked)
 
