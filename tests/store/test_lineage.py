@@ -151,20 +151,30 @@ def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path) -> None:
     opened.close()
 
 
+def last_segment(directory: Path) -> tuple[Stretch, Path, list[int]]:
+    """The last segment of a log, its file, and the numbers of its commits."""
+    last = read_lineage(directory).lineage[-1]
+    path = directory / "log" / file_name(last.segment)
+    with closing(OpenSegment(Files(), path)) as file:
+        return last, path, [found.number for found in file.commits()]
+
+
+def create_unused(path: Path, segment: int, first_commit: int) -> None:
+    """Create a segment without commits beside another one."""
+    opening = Opening(segment, first_commit, 7, epoch=1)
+    path.with_name(file_name(segment)).write_bytes(opening.encode() + bytes(SEGMENT))
+
+
 def test_a_segment_before_the_mark_tells_what_was_given_up_also_where_it_is_unused(tmp_path: Path) -> None:
     opened = written(tmp_path / "data")
     opened.store.close()
-    (*_, last) = read_lineage(tmp_path / "data").lineage
-    path = tmp_path / "data" / "log" / file_name(last.segment)
+    last, path, numbers = last_segment(tmp_path / "data")
     *_, before, end, _ = ends(path)
-    with closing(OpenSegment(Files(), path)) as file:
-        number = [found.number for found in file.commits()][-2]
     octets = bytearray(path.read_bytes())
     octets[before] ^= 16  # the write of two commits failed, and left the second one
     octets[end - 1] ^= 16
     path.write_bytes(octets)
-    opening = Opening(last.segment + 1, number, 7, epoch=1)
-    path.with_name(file_name(last.segment + 1)).write_bytes(opening.encode() + bytes(SEGMENT))
+    create_unused(path, last.segment + 1, numbers[-2])
     mark = (last.segment + 1) << OFFSET_BITS | OPENING_SIZE
     found = read_lineage(tmp_path / "data", mark)
     assert not found.damaged
@@ -174,13 +184,9 @@ def test_a_segment_before_the_mark_tells_what_was_given_up_also_where_it_is_unus
 def test_behind_segments_that_were_consumed_an_unused_one_tells_a_start_the_same(tmp_path: Path) -> None:
     opened = written(tmp_path / "data")
     opened.store.close()
-    (*_, last) = read_lineage(tmp_path / "data").lineage
-    path = tmp_path / "data" / "log" / file_name(last.segment)
-    with closing(OpenSegment(Files(), path)) as file:
-        number = [found.number for found in file.commits()][-1]
-    for later, first in ((1, number), (3, number + 2)):  # the write of the last commit failed, and left it
-        opening = Opening(last.segment + later, first, 7, epoch=1)
-        path.with_name(file_name(last.segment + later)).write_bytes(opening.encode() + bytes(SEGMENT))
+    last, path, numbers = last_segment(tmp_path / "data")
+    create_unused(path, last.segment + 1, numbers[-1])  # the write of the last commit failed, and left it
+    create_unused(path, last.segment + 3, numbers[-1] + 2)
     found = Recovery(tmp_path / "data", Files(), lambda settled: None, without_index=True)
     read = read_lineage(tmp_path / "data").lineage
     assert [(one.number, one.end) for one in found.segments] == [(one.segment, one.end) for one in read]
