@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -144,6 +144,15 @@ async def declare(broker: Broker, name: str, durable: bool = True, **arguments: 
 
 async def bind(broker: Broker, exchange: str, queue: str, key: str = "", kind: str = "queue") -> None:
     await propose(broker, Bind("/", Binding(exchange, kind, queue, key.encode(), Arguments())))  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def confirming_channel(port: int, vhost: str = "/") -> Iterator[Any]:
+    """Connect a pika client to a broker, and open a channel with confirms."""
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
 
 
 async def with_channel(broker: Broker, work: Callable[[Any], Any]) -> Any:

@@ -17,6 +17,7 @@ import pika
 import pika.exceptions
 import pytest
 import requests
+from tests.brokers import confirming_channel
 from tests.cli.commands import command
 from tests.waiting import until
 from typer.testing import CliRunner
@@ -76,17 +77,9 @@ def following_in_thread(one: Bridge) -> Iterator[None]:
         one.close()
 
 
-@contextlib.contextmanager
-def channel(port: int, vhost: str = "/") -> Iterator[Any]:
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost)) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
-
-
 def taken(port: int, vhost: str, queue: str) -> list[bytes]:
     found = []
-    with channel(port, vhost) as opened:
+    with confirming_channel(port, vhost) as opened:
         while (body := opened.basic_get(queue, auto_ack=True)[2]) is not None:
             found.append(body)
     return found
@@ -108,7 +101,7 @@ def test_what_comes_is_moved_definitions_too(old: Any, new: Any, vhost: str) -> 
     }
     said: list[str] = []
     one = bridge(old, new, vhost, said)
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         for queue, arguments in kinds.items():
             opened.queue_declare(queue, durable=True, arguments=arguments)
         opened.queue_declare("passing", auto_delete=True)
@@ -134,7 +127,7 @@ def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost:
     policy = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
     requests.put(f"{new.http_url}/api/policies/{vhost}/short", json=policy).raise_for_status()
     said: list[str] = []
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         opened.queue_declare("full", durable=True, arguments=limited)
         opened.queue_declare("other", durable=True)
         for body in numbers(100):
@@ -151,7 +144,7 @@ def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost:
 
 
 def test_a_second_bridge_is_refused(old: Any, new: Any, vhost: str) -> None:
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         opened.queue_declare("q")
     first, second = bridge(old, new, vhost, []), bridge(old, new, vhost, [])
     with (
@@ -166,7 +159,7 @@ def test_a_second_bridge_is_refused(old: Any, new: Any, vhost: str) -> None:
 
 def test_a_queue_that_is_gone_here_is_declared_again(old: Any, new: Any, vhost: str) -> None:
     said: list[str] = []
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         opened.queue_declare("gone", durable=True)
         with following_in_thread(bridge(old, new, vhost, said)):
             requests.delete(f"{new.http_url}/api/queues/{vhost}/gone").raise_for_status()
@@ -183,7 +176,7 @@ def test_rights_that_are_lacking_are_told_and_hold_up_no_other_queue(old: Any, n
     requests.put(f"{api}/permissions/{vhost}/reader", json=rights).raise_for_status()
     said: list[str] = []
     one = bridge(old, new, vhost, said, user="reader:x")
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         for queue in ("closed", "open"):
             opened.queue_declare(queue, durable=True)
             opened.basic_publish("", queue, b"1")
@@ -197,7 +190,7 @@ ODD = "[/red] \x1b]0;title\x07 é\u202e {0} %s"
 
 
 def test_names_of_any_characters_are_moved_and_do_nothing_to_a_terminal(old: Any, new: Any, vhost: str) -> None:
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         opened.queue_declare(ODD, durable=True)
         opened.basic_publish("", ODD, b"1")
         words = ["migrate", "--from", f"amqp://127.0.0.1:{old.port}/{vhost}", "--management", old.http_url]
@@ -245,9 +238,9 @@ def test_a_chunk_that_was_not_acknowledged_is_not_published_again(
     vhost = f"unacknowledged {len(str(arguments))}"
     for broker in (old, new):
         requests.put(f"{broker.http_url}/api/vhosts/{vhost}").raise_for_status()
-        with channel(broker.port, vhost) as opened:
+        with confirming_channel(broker.port, vhost) as opened:
             opened.queue_declare("q", durable=True, arguments=arguments)
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         for body in numbers(50):
             opened.basic_publish("", "q", body, pika.BasicProperties(priority=1))
         with connected(old, vhost) as first:
@@ -269,10 +262,10 @@ def test_a_chunk_that_was_not_acknowledged_is_not_published_again(
 
 def test_acknowledgements_that_the_source_forgot_are_passed_over(old: Any, new: Any, vhost: str) -> None:
     for broker in (old, new):
-        with channel(broker.port, vhost) as opened:
+        with confirming_channel(broker.port, vhost) as opened:
             opened.queue_declare("q", durable=True)
     moved = None
-    with channel(old.port, vhost) as opened:
+    with confirming_channel(old.port, vhost) as opened:
         for body in [*numbers(120), b"same", b"same"]:
             opened.basic_publish("", "q", body)
         moved = drain(old, new, vhost)
@@ -328,7 +321,7 @@ class Publisher(threading.Thread):
     def run(self) -> None:
         number = 0
         while not self.stopping.is_set():
-            with contextlib.suppress(pika.exceptions.AMQPError, OSError), channel(self.port) as opened:
+            with contextlib.suppress(pika.exceptions.AMQPError, OSError), confirming_channel(self.port) as opened:
                 while not self.stopping.is_set():
                     number += 1
                     for queue in QUEUES:
@@ -353,7 +346,7 @@ def test_each_message_once_through_kills_of_all(tmp_path: Path) -> None:
         def begin() -> subprocess.Popen[bytes]:
             return subprocess.Popen(line, stderr=log, stdout=log)
 
-        with channel(rabbitmq.port) as opened:
+        with confirming_channel(rabbitmq.port) as opened:
             for queue, arguments in QUEUES.items():
                 opened.queue_declare(queue, durable=True, arguments=arguments)
         publisher, bridging = Publisher(rabbitmq.port), begin()

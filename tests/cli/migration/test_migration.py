@@ -1,6 +1,5 @@
 """`jumpmq migrate` moves a real RabbitMQ's definitions and messages, each message once, also when it is killed."""
 
-import contextlib
 import json
 import os
 import random
@@ -15,6 +14,7 @@ from typing import Any
 import pika
 import pytest
 import requests
+from tests.brokers import confirming_channel
 from tests.cli.commands import command, run
 from tests.waiting import until
 
@@ -42,14 +42,6 @@ def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
         yield running
 
 
-@contextlib.contextmanager
-def channel(port: int, vhost: str = "/") -> Iterator[Any]:
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost)) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
-
-
 def urls(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker, vhost: str = "") -> list[str]:
     return [
         *("--from", f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}{vhost}"),
@@ -65,7 +57,7 @@ def put(rabbitmq: RabbitMQ, path: str, body: Any) -> None:
 
 def bodies(port: int, queue: str, vhost: str = "/") -> list[bytes]:
     found = []
-    with channel(port, vhost) as opened:
+    with confirming_channel(port, vhost) as opened:
         while (body := opened.basic_get(queue, auto_ack=True)[2]) is not None:
             found.append(body)
     return found
@@ -82,7 +74,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
     put(rabbitmq, "permissions/%2F/alice", {"configure": "", "write": "", "read": "^orders"})
     put(rabbitmq, "policies/%2F/limited", {"pattern": "^orders", "definition": {"max-length": 5000}})
     kinds = {"orders-1": "classic", "orders-2": "quorum", "log": "stream"}
-    with channel(rabbitmq.port) as opened:
+    with confirming_channel(rabbitmq.port) as opened:
         opened.exchange_declare("orders", "topic", durable=True)
         for queue, kind in kinds.items():
             opened.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
@@ -103,7 +95,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
             (str(number), [("n", number)]) for number in range(300)
         ]
     expected = [b"%d" % number for number in range(300)]
-    with channel(broker.port) as opened:
+    with confirming_channel(broker.port) as opened:
         method, properties, body = opened.basic_get("orders-1", auto_ack=True)
         assert (method.exchange, method.routing_key, method.redelivered) == ("orders", "orders-1.0", False)
         assert (body, properties.message_id, properties.headers["n"], properties.delivery_mode) == (b"0", "0", 0, 2)
@@ -130,7 +122,7 @@ def hashed(rabbitmq: RabbitMQ, vhost: str) -> None:
     put(rabbitmq, f"permissions/{vhost}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
     definition = {"shards-per-node": 3, "routing-key": "1"}
     put(rabbitmq, f"policies/{vhost}/p", {"pattern": "^[hm]$", "apply-to": "exchanges", "definition": definition})
-    with channel(rabbitmq.port, vhost) as opened:
+    with confirming_channel(rabbitmq.port, vhost) as opened:
         for exchange, kind in HASHES.items():
             opened.exchange_declare(exchange, kind, durable=True)
         for queue, weight in (("c", "2"), ("a", "1"), ("d", "5"), ("b", "3")):
@@ -143,7 +135,7 @@ def hashed(rabbitmq: RabbitMQ, vhost: str) -> None:
 def places(port: int, vhost: str, queues: list[str]) -> dict[tuple[str, bytes], str]:
     """Take everything from queues: which keys of which exchange are where."""
     found = {}
-    with channel(port, vhost) as opened:
+    with confirming_channel(port, vhost) as opened:
         for queue in queues:
             while (method := opened.basic_get(queue, auto_ack=True)[0]) is not None:
                 found[method.exchange, method.routing_key] = queue
@@ -151,7 +143,7 @@ def places(port: int, vhost: str, queues: list[str]) -> dict[tuple[str, bytes], 
 
 
 def send(port: int, vhost: str, keys: list[str]) -> None:
-    with channel(port, vhost) as opened:
+    with confirming_channel(port, vhost) as opened:
         for exchange in HASHES:
             for key in keys:
                 opened.basic_publish(exchange, key, key.encode(), pika.BasicProperties(delivery_mode=2))
@@ -186,7 +178,7 @@ def moved_alike(nodes: list[RabbitMQ], broker: jumpmq.RunningBroker, vhost: str,
         shown = requests.get(f"{broker.http_url}/api/exchanges/{vhost}/{exchange}/shards").json()
         assert [one["number"] for one in shown] == list(range(shards // 2))
     send(broker.port, vhost, [f"new-{number}" for number in range(500)])
-    with channel(broker.port, vhost) as opened:
+    with confirming_channel(broker.port, vhost) as opened:
         for exchange in ("h", "m"):
             got: list[Any] = []
             for _ in range(shards // 2):
@@ -258,7 +250,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: 
     put(rabbitmq, "permissions/killed/guest", {"configure": ".*", "write": ".*", "read": ".*"})
     requests.put(f"{broker.http_url}/api/vhosts/killed").raise_for_status()
     same = {"same": "classic", "same quorum": "quorum"}
-    with channel(rabbitmq.port, "killed") as opened:
+    with confirming_channel(rabbitmq.port, "killed") as opened:
         opened.queue_declare("numbered", durable=True)
         for queue, kind in same.items():
             opened.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pika
 import pytest
+from tests.brokers import confirming_channel
 
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError, NotThere
@@ -29,9 +30,7 @@ def server(request: pytest.FixtureRequest) -> BrokerProcess:
 
 @pytest.fixture
 def channel(server: BrokerProcess) -> Iterator[Any]:
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
+    with confirming_channel(server.port) as channel:
         yield channel
 
 

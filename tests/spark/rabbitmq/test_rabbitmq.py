@@ -9,6 +9,7 @@ from typing import Any
 import pika
 import pytest
 from pyspark.errors import PySparkException
+from tests.brokers import confirming_channel
 from tests.spark.sources import Sink, numbered, run_available
 
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError
@@ -26,9 +27,7 @@ def url(rabbitmq: RabbitMQ) -> str:
 
 @pytest.fixture
 def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
+    with confirming_channel(rabbitmq.port) as channel:
         yield channel
 
 
