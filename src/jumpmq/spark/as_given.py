@@ -8,6 +8,7 @@ which a hash exchange tells from text.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +35,25 @@ from jumpmq.spark.schema import PROPERTIES
 
 OCTETS = ("delivery_mode", "priority")
 """Properties with integers of a single octet."""
+
+
+class NumberBounds(NamedTuple):
+    """NumberBounds of a property's numbers.
+
+    Attributes:
+        text: the bounds in an error.
+        unit: follows a number in an error.
+    """
+
+    lowest: int
+    highest: int
+    text: str
+    unit: str = ""
+
+
+AN_OCTET = NumberBounds(0, 255, "from 0 to 255")
+A_MODE = NumberBounds(1, 2, "1 (transient) or 2 (persistent)")
+MILLISECONDS = NumberBounds(0, (1 << 63) - 1, "not below 0", " milliseconds")
 
 NUMBERS_AS_TEXT = ("expiration", "message_id", "correlation_id")
 """Text properties with whole numbers accepted too."""
@@ -126,7 +146,7 @@ def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         JumpMQError: a value is out of range.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
-    modes = (0, 255) if "amqp_properties" in columns else (1, 2)
+    modes = AN_OCTET if "amqp_properties" in columns else A_MODE
     for name, column in columns.items():
         if name in PROPERTIES.names:
             columns[name] = _plain(name, column, modes)
@@ -138,20 +158,20 @@ def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def _plain(name: str, column: pa.Array, modes: tuple[int, int]) -> pa.Array:
+def _plain(name: str, column: pa.Array, modes: NumberBounds) -> pa.Array:
     """
     Args:
-        modes: lowest and highest delivery mode.
+        modes: bounds of delivery modes.
 
     Raises:
         JumpMQError: a value is out of range.
     """
     if name in OCTETS:
-        _require_within(name, column, *(modes if name == "delivery_mode" else (0, 255)))
+        _require_within(name, column, modes if name == "delivery_mode" else AN_OCTET)
         return column.cast(pa.int32())
     if name in NUMBERS_AS_TEXT and pa.types.is_integer(column.type):
         if name == "expiration":
-            _require_within(name, column, 0, (1 << 63) - 1)
+            _require_within(name, column, MILLISECONDS)
         return column.cast(pa.string())
     if name == "timestamp":
         earliest = pc.min(column).as_py()
@@ -160,11 +180,8 @@ def _plain(name: str, column: pa.Array, modes: tuple[int, int]) -> pa.Array:
     return column
 
 
-def _require_within(name: str, column: pa.Array, lowest: int, highest: int) -> None:
+def _require_within(name: str, column: pa.Array, bounds: NumberBounds) -> None:
     found = pc.min_max(column).as_py()
     for value in found.values():
-        if value is not None and not lowest <= value <= highest:
-            unit = " milliseconds" if name == "expiration" else ""
-            bounds = f"from {lowest} to {highest}" if name in OCTETS else "not below 0"
-            bounds = "1 (transient) or 2 (persistent)" if (lowest, highest) == (1, 2) else bounds
-            raise JumpMQError(f"a row's '{name}' is {value}{unit}, and must be {bounds}")
+        if value is not None and not bounds.lowest <= value <= bounds.highest:
+            raise JumpMQError(f"a row's '{name}' is {value}{bounds.unit}, and must be {bounds.text}")
