@@ -109,13 +109,13 @@ def look_at(spark: SparkSession, query: Any) -> str | None:
         return None
     table = sink[1]
     reason = also_written(spark, query, table) or passed_over(spark, table, checkpoint)
-    if reason is None and last_number(spark, f"{table}/{LOG_OF_FILES}") is None:
+    is_new = reason is None and last_number(spark, f"{table}/{LOG_OF_FILES}") is None
+    if is_new:
         reason = claim(spark, str(query.id()), table)
-        if reason is None:
-            return table
     if reason is not None:
         _refuse(jvm, query, execution, reason)
-    return None
+        return None
+    return table if is_new else None
 
 
 def also_written(spark: SparkSession, query: Any, table: str) -> str | None:
