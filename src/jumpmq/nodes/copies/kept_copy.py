@@ -184,10 +184,10 @@ class KeptCopy:
         cancelled = threading.Event()  # else the end of the process would wait for the thread
         try:
             found = await asyncio.to_thread(lambda: [*stream_damage.lost(self.directory, came, cancelled.is_set)])
-            known = await asyncio.to_thread(known_losses, self.directory)
             if self.leading is not None:
                 new = [loss for loss in found if self.leading.on_loss(loss)]
             else:
+                known = await asyncio.to_thread(known_losses, self.directory)
                 new = [loss for loss in found if loss not in known]
                 await asyncio.to_thread(self._note, found)
         except (OSError, StoreError) as error:

@@ -70,8 +70,8 @@ async def serving_node(
                 await copies.stop()
         return
     # Else the process would take the home from another node, and end.
-    require_free(config.host, {"amqp": config.port, "amqp/ssl": config.tls_port if config.tls else None})
-    require_free(config.host, {"http": config.http_port, "https": config.https_port if config.tls else None})
+    with_tls = {"amqp/ssl": config.tls_port, "https": config.https_port} if config.tls else {}
+    require_free(config.host, {"amqp": config.port, "http": config.http_port} | with_tls)
     copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
     try:
         await copies.start()
