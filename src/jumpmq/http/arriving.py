@@ -1,4 +1,4 @@
-"""A connection that waits until its protocol is ready."""
+"""Connections are accepted at once, and wait until the protocol that serves them is ready."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from jumpmq.broker.connection.listeners import connection_limit
 
 SHARE = 4
-"""Of as many connections as clients of AMQP may have, one in so many may wait."""
+"""The limit of AMQP connections, divided by this, is the limit of waiting connections."""
 
 
 class Arriving(asyncio.Protocol):
     """Holds a connection, after at most one read, until a task is done, then passes it to the final protocol.
 
     Args:
-        awaited: what is waited for; where that fails, the connection is closed.
+        awaited: the task; if the task fails, the connection is closed.
         protocol: factory of the other protocol.
-        waiting: all that wait, the first first; this one enters and leaves by itself.
+        waiting: the waiting connections, in order of arrival; each adds and removes itself.
     """
 
     def __init__(

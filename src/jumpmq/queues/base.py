@@ -174,7 +174,7 @@ class QueueContext:
 
 
 STORE, FIRST_LINK = 1, 4
-"""Bits of storages that confirm messages; each queue type names one as ``source``."""
+"""Bits of the storages that confirm messages. ``source`` of a queue type is the bit of the type's storage."""
 
 
 class Queue(ABC):

@@ -15,10 +15,9 @@ MOST_TAKEOVERS = 3
 
 
 class Returns:
-    """Changes of a home's leader seen by this node since its start.  Returns are delayed from the third takeover within
-    an hour on, until the seat has led for an hour.
+    """Changes of a home's leader seen by this node since its start.
 
-    Returns are damped from the third takeover within an hour on, until the seat has led for an hour.
+    Returns are delayed from the third takeover within an hour on, until the seat has led for an hour.
     """
 
     def __init__(self) -> None:

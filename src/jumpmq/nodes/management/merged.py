@@ -358,7 +358,7 @@ def _added_links(values: list[list[tuple[int, int, int]]]) -> list[tuple[int, in
 
 
 def _joined(values: list[list[tuple[str, str, int]]]) -> list[tuple[str, str, int]]:
-    """Return all listeners; a process that serves another node's home has none for that home."""
+    """Return the listeners of all homes. A home served by another node's process has no listeners of its own."""
     return list({tuple(one): one for one in chain(*values)}.values())  # JSON has turned tuples into lists
 
 
