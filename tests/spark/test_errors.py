@@ -245,6 +245,21 @@ def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
         query.start().awaitTermination()
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"queue": "a\nb\u2028"}, r"no queue 'a\nb\u2028' in vhost '/'"),
+        ({"exchange": "a\r\nb"}, r"no exchange 'a\r\nb' in vhost '/'"),
+        ({"queue": "q1", "startingOffsets": "1\n2"}, "not '1\\n2'"),
+    ],
+)
+def test_names_with_line_breaks_are_on_one_line(spark, broker, channel, options, sentence):
+    with pytest.raises(JumpMQError) as error, plain_errors():
+        table(spark, broker, **options).collect()
+    assert sentence in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
 @pytest.mark.parametrize("exchange", ["nothing", "amq.topic"])
 def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
     url = f"http://guest:guest@127.0.0.1:{rabbitmq.http_port}"

@@ -21,8 +21,22 @@ _HINTS = {
 """Remedies for errors of Spark, by the beginning of the text."""
 
 
+def one_line(text: str) -> str:
+    """Return a text with line breaks and other unprintable characters escaped, as names of queues and headers may have
+    them: Spark shows an error by its lines.
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 class JumpMQError(Exception):
-    """A wrong option, or a request that the broker cannot fulfil; the text names the cause and the remedy."""
+    """A wrong option, or a request that the broker cannot fulfil; the text names the cause and the remedy.
+
+    Args:
+        text: a sentence; unprintable characters of names in it are escaped.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class NotThere(JumpMQError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.errors import JumpMQError, one_line
 from jumpmq.spark.options import SourceOptions
 
 AHEAD = 60.0
@@ -32,7 +32,7 @@ class Warnings:
 
 def warn(sentence: str) -> None:
     """Print a warning on stderr, which Spark passes to the driver."""
-    print(f"jumpmq: warning: {sentence}", file=sys.stderr, flush=True)
+    print(f"jumpmq: warning: {one_line(sentence)}", file=sys.stderr, flush=True)
 
 
 def without_queues(options: SourceOptions) -> str:
