@@ -22,6 +22,7 @@ from jumpmq.spark.publishable import _encoded, check_publishable, publishable
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
 
 LONG = "x" * 256
+SHOWN = r"x{40}\.\.\.' of 256 octets, and must have at most 255"
 TIMES = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
 KAFKAS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 WORDS = StringType()
@@ -31,10 +32,14 @@ BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
 @pytest.mark.parametrize(
     ("column", "value", "type_", "refusal"),
     [
-        ("exchange", LONG, pa.string(), "'exchange' has more than 255 octets"),
-        ("queue", LONG, pa.string(), "'queue' has more than 255 octets"),
-        ("message_id", LONG, pa.string(), "properties cannot be encoded: a short string"),
-        ("headers", [(LONG, "v")], pa.map_(pa.string(), pa.string()), "properties cannot be encoded: a short string"),
+        ("exchange", LONG, pa.string(), f"a row's 'exchange' is '{SHOWN}"),
+        ("queue", LONG, pa.string(), f"a row's 'queue' is '{SHOWN}"),
+        ("routing_key", LONG.encode(), pa.binary(), f"a row's 'routing_key' is '{SHOWN}"),
+        ("message_id", LONG, pa.string(), f"a row's 'message_id' is '{SHOWN}"),
+        ("properties", {"reply_to": LONG}, pa.struct([("reply_to", pa.string())]), f"a row's 'reply_to' is '{SHOWN}"),
+        ("correlation_id", "é" * 128, pa.string(), "a row's 'correlation_id' is 'é{40}\\.\\.\\.' of 256 octets, and"),
+        ("headers", [(LONG, "v")], pa.map_(pa.string(), pa.string()), f"the key of a row's header is '{SHOWN}"),
+        ("headers", [("a\n" * 128, "v")], pa.map_(pa.string(), pa.string()), r"is '(a\\n){20}\.\.\.' of 256 octets"),
         ("priority", 300, pa.int32(), "a row's 'priority' is 300, and must be from 0 to 255"),
         ("priority", -(1 << 60), pa.int64(), "a row's 'priority' is -1152921504606846976, and must be from 0"),
         ("delivery_mode", -1, pa.int32(), r"a row's 'delivery_mode' is -1, and must be 1 \(transient\) or 2 \(persist"),
@@ -53,7 +58,7 @@ BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
     ],
 )
 def test_a_value_that_amqp_has_no_room_for_is_named(column: str, value: Any, type_: Any, refusal: str) -> None:
-    rows = pa.record_batch({"body": ["b"], "routing_key": ["k"], column: pa.array([value], type_)})
+    rows = pa.record_batch({"body": ["b"], "routing_key": ["k"]} | {column: pa.array([value], type_)})
     with pytest.raises(JumpMQError, match=refusal):
         publishable(rows, True, False)
 
@@ -241,7 +246,7 @@ def test_copies_are_headers_of_long_strings() -> None:
     ("copies", "headers", "reason"),
     [
         ([None], [], "'cc' has a key that is null"),
-        ([LONG], [], "'cc' has a key of more than 255 octets"),
+        ([LONG], [], f"a key of a row's 'cc' is '{SHOWN}"),
         (["a"], [("CC", "b")], "a row has the header 'CC' already"),
     ],
 )

@@ -125,7 +125,7 @@ def test_rows_that_reach_no_queue(spark, broker, channel):
         ("'b' as body, cast(null as string) as queue", {}, "'exchange' or 'queue' is null, and no option of that name"),
         ("'b' as body, cast(null as string) as queue", {"exchange": "x"}, "'routing_key' is null: publish an empty"),
         ("cast(null as string) as body, 'k' as routing_key", {"exchange": "x"}, "'body' is null: publish an empty"),
-        ("'b' as body, repeat('k', 256) as routing_key", {"exchange": "x"}, "more than 255 octets"),
+        ("'b' as body, repeat('k', 256) as routing_key", {"exchange": "x"}, "of 256 octets, and must have at most 255"),
         ("'b' as body, 'k' as routing_key", {"exchange": "nothing"}, "has no /api/exchanges|no exchange 'nothing'"),
         ("'b' as body", {"queue": "nothing"}, "no queue 'nothing' in vhost '/'"),
         ("'b' as body", {"queue": "q1", "onUnroutable": "wait"}, "'onUnroutable' must be fail or drop, not 'wait'"),

@@ -6,12 +6,12 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.lengths import require_short
 
 COPIES = ("cc", "bcc")
 """Columns of type ``array<string>``. The header ``CC`` stays with the message, ``BCC`` is taken off as it is routed."""
@@ -41,8 +41,7 @@ def _require_keys(column: pa.ListArray, name: str) -> None:
     keys = column.flatten()
     if keys.null_count:
         raise JumpMQError(f"a row's '{name}' has a key that is null: leave it out")
-    if (pc.max(pc.binary_length(keys)).as_py() or 0) > 255:
-        raise JumpMQError(f"a row's '{name}' has a key of more than 255 octets, AMQP's maximum")
+    require_short(keys, f"a key of a row's '{name}'")
 
 
 def _with(octets: bytes | None, keys: dict[str, list[Any] | None]) -> bytes | None:

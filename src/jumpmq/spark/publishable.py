@@ -18,6 +18,7 @@ from jumpmq.spark.copies import COPIES, with_copies
 from jumpmq.spark.decoding import decoded
 from jumpmq.spark.encoding import encoded
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.lengths import require_short, require_short_texts
 from jumpmq.spark.schema import OF_PROPERTIES, PROPERTIES
 
 TEXTS = ("routing_key", "body", "exchange", "queue")
@@ -96,8 +97,8 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
     if not has_queue:
         _require_addresses(columns, has_exchange)
     for name in ("routing_key", "exchange", "queue"):
-        if name in columns and (pc.max(pc.binary_length(columns[name])).as_py() or 0) > 255:
-            raise JumpMQError(f"a row's '{name}' has more than 255 octets, AMQP's maximum")
+        if name in columns:
+            require_short(columns[name], f"a row's '{name}'")
     properties = with_copies(_properties(batch), batch)
     if properties is not None:
         columns["properties"] = properties
@@ -216,6 +217,7 @@ def _octets(properties: Properties) -> bytes:
     try:
         return properties.encode()
     except (ValueError, OverflowError, struct.error) as error:
+        require_short_texts(properties)
         raise JumpMQError(f"a row's properties cannot be encoded: {error}") from None
 
 

@@ -1,0 +1,53 @@
+"""AMQP's short strings: names, routing keys, properties and keys of headers, of 255 octets at most."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jumpmq.amqp.properties import Properties
+from jumpmq.spark.errors import JumpMQError
+
+MOST = 255
+"""Octets of a short string."""
+
+SHOWN = 40
+"""Characters of a refused value in an error."""
+
+
+def require_short(column: pa.Array, subject: str) -> None:
+    """Refuse texts that are longer than a short string.
+
+    Args:
+        column: text or octets.
+        subject: what a value of the column is, in the error.
+
+    Raises:
+        JumpMQError: a value is longer; the first such value is named.
+    """
+    lengths = pc.binary_length(column)
+    if (pc.max(lengths).as_py() or 0) > MOST:
+        place = pc.index(pc.greater(lengths, MOST), True).as_py()
+        value = column[place].as_py()
+        raise _too_long(subject, value if isinstance(value, bytes) else value.encode())
+
+
+def require_short_texts(properties: Properties) -> None:
+    """Refuse properties with a text, or a key of a header, that is longer than a short string.
+
+    Raises:
+        JumpMQError: there is one; it is named.
+    """
+    texts = [(f"a row's '{field.name}'", getattr(properties, field.name)) for field in fields(properties)]
+    texts += [("the key of a row's header", header.name) for header in properties.headers or []]
+    for subject, text in texts:
+        if isinstance(text, str) and len(octets := text.encode(errors="surrogateescape")) > MOST:
+            raise _too_long(subject, octets)
+
+
+def _too_long(subject: str, value: bytes) -> JumpMQError:
+    text = value.decode(errors="replace")
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return JumpMQError(f"{subject} is '{shown}' of {len(value)} octets, and must have at most {MOST}")
