@@ -5,28 +5,30 @@ from __future__ import annotations
 _ERLANG = "JumpMQ runs on Python, not on Erlang"
 _MIRRORS = "there are no mirrored queues, as in RabbitMQ 4.0"
 _MEMBERS = (
-    "a copy is of a home, with all its queues: `jumpmqctl shrink NODE` removes a node's, "
-    "`jumpmqctl set_copies COUNT [--home HOME]` sets how many there are"
+    "a copy has all queues of a home: `jumpmqctl shrink NODE` removes the copies of a node, "
+    "`jumpmqctl set_copies COUNT [--home HOME]` sets the number of copies"
 )
 _STATUS = "`jumpmqctl list_copies` and `jumpmqctl quorum_status QUEUE` show the copies"
 _PLUGINS = "JumpMQ has no plugins: all features are always on"
 _FLAGS = "JumpMQ has no feature flags: all features are always on"
-_SETTINGS = "secrets are given by files or the environment, see `jumpmq config`"
+_SETTINGS = "secrets come from files or the environment, see `jumpmq config`"
 _JOIN = "a node joins a cluster when it is started with `jumpmq serve --cluster NAME --etcd URL`"
 _STOP = "stop the broker with `jumpmqctl stop`, and start it with `jumpmq serve`"
 _RESET = "stop the broker and start it with an empty --data-dir"
 _LOG = "the log is on standard error: with systemd, `journalctl -u jumpmq`"
-_DISK = "free disk space is always looked at"
+_DISK = "free disk space is always monitored"
 _TLS = "ciphers and versions are those of Python's ssl: `python -c 'import ssl; print(ssl.OPENSSL_VERSION)'`"
 _COMPLETION = "`jumpmqctl --install-completion` completes verbs in the shell"
-_LOGINS = "logins are counted by protocol, `jumpmqctl list_node_auth_attempt_stats`, and refused ones are in the log"
-_VHOSTS = "virtual hosts are there or not, and need no start of their own"
-_NOTHING = "it does nothing in RabbitMQ either"
+_LOGINS = (
+    "`jumpmqctl list_node_auth_attempt_stats` shows the counts of logins by protocol, and refused logins are in the log"
+)
+_VHOSTS = "a virtual host needs no start of its own"
+_NOTHING = "the verb does nothing in RabbitMQ either"
 
 REASONS: dict[str, str] = {
     "activate_free_disk_space_monitoring": _DISK,
     "autocomplete": _COMPLETION,
-    "certificates": "`jumpmqctl check_certificate_expiration` says whether one expires soon",
+    "certificates": "`jumpmqctl check_certificate_expiration` fails if a certificate expires soon",
     "change_cluster_node_type": "all nodes keep data on disk",
     "check_if_any_deprecated_features_are_used": _FLAGS,
     "check_if_cluster_has_classic_queue_mirroring_policy": _MIRRORS,
@@ -64,17 +66,17 @@ REASONS: dict[str, str] = {
     "list_deprecated_features": _FLAGS,
     "list_feature_flags": _FLAGS,
     "list_hashes": _SETTINGS,
-    "list_network_interfaces": "`ip address` of the machine shows them",
+    "list_network_interfaces": "use the machine's `ip address`",
     "list_operator_policies_with_classic_queue_mirroring": _MIRRORS,
     "list_policies_with_classic_queue_mirroring": _MIRRORS,
-    "list_policies_that_match": "`jumpmqctl list_queues name policy` shows the one in force",
-    "list_unresponsive_queues": "queues have no processes of their own that could hang; `jumpmqctl explain QUEUE` says "
+    "list_policies_that_match": "`jumpmqctl list_queues name policy` shows the policy in force",
+    "list_unresponsive_queues": "a queue has no process that could hang; `jumpmqctl explain QUEUE` gives the reason "
     "why messages are not delivered",
     "log_location": _LOG,
     "log_tail": _LOG,
     "log_tail_stream": _LOG,
     "maybe_stuck": _ERLANG,
-    "memory_breakdown": "`GET /api/nodes/NAME/memory` and the page show what memory is held for",
+    "memory_breakdown": "`GET /api/nodes/NAME/memory` and the page show the use of memory",
     "metadata_store_status": "definitions are in the data directory, or in the etcd of a cluster",
     "node_health_check": _NOTHING,
     "observer": _ERLANG,
@@ -88,11 +90,11 @@ REASONS: dict[str, str] = {
     "rename_cluster_node": _NOTHING,
     "reset": _RESET,
     "reset_node_auth_attempt_metrics": _LOGINS,
-    "resolve_hostname": "`getent hosts NAME` of the machine does",
+    "resolve_hostname": "use the machine's `getent hosts NAME`",
     "resolver_info": _ERLANG,
-    "restart_stream": "a stream is led with its home: `jumpmqctl transfer_leadership HOME NODE`",
+    "restart_stream": "a stream has the leader of its home: `jumpmqctl transfer_leadership HOME NODE`",
     "restart_vhost": _VHOSTS,
-    "revive": "`jumpmqctl resume_listeners` has a node take clients again",
+    "revive": "use `jumpmqctl resume_listeners`: the node accepts clients again",
     "rotate_logs": _NOTHING,
     "runtime_thread_stats": _ERLANG,
     "schema_info": _ERLANG,
