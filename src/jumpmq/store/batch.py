@@ -15,6 +15,9 @@ MAX_BYTES = 4 << 20
 limit takes no further message, so that reading a batch back stays cheap.
 """
 
+SPILLED = 1 << 62
+"""First of the invented queue numbers for spilled messages: transient messages written to disk to free memory."""
+
 NOTHING = Ranges()
 """Settled numbers of a batch without settlements."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store.batch import Batch
+from jumpmq.store.batch import SPILLED, Batch
 from jumpmq.store.changes import Changes, Definitions, json_text
 from jumpmq.store.completion import NO_RECEIPT, CompleteReceipt
 from jumpmq.store.layout import body_octets
@@ -44,9 +44,6 @@ COPIED_BYTES = 16 << 20
 """Octets of small bodies after which changes go into another commit. The broker's thread copies small bodies
 together.
 """
-
-SPILLED = 1 << 62
-"""First of the invented queue numbers for spilled messages: transient messages written to disk to free memory."""
 
 
 class Staging:
@@ -196,6 +193,7 @@ class Staging:
         """
         self._next_spill += 1
         self.append(self._next_spill, messages)
+        self._growing.pop(self._next_spill, None)  # it never grows
 
     def drop_queue(self, queue_id: int) -> None:
         """Stage the removal of a queue's or stream's content. The id is never used again; its batches may still be

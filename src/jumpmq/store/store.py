@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp.messages import Message
 from jumpmq.store import definitions, kinds, losses, opening, schema
 from jumpmq.store.background import Background
-from jumpmq.store.batch import Batch
+from jumpmq.store.batch import SPILLED, Batch
 from jumpmq.store.column_layout import Layout
 from jumpmq.store.completion import Complete, CompleteReceipt, Completion
 from jumpmq.store.contents import BatchContents
@@ -38,7 +38,7 @@ from jumpmq.store.pipeline import Pipeline
 from jumpmq.store.reader import BlockReader
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
-from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, SPILLED, Staging
+from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, Staging
 from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_import import StreamOrigin
 from jumpmq.store.stream_log import StreamLog

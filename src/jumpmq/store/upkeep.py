@@ -11,7 +11,7 @@ from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
-from jumpmq.store.batch import Batch
+from jumpmq.store.batch import SPILLED, Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.completion import Complete
 from jumpmq.store.errors import StoreError, Unsynced
@@ -143,7 +143,8 @@ class LogUpkeep:
         segment.batches.add(batch)
         segment.live += octets
         self._unindexed.new[batch] = None
-        self._by_queue.setdefault(batch.queue_id, set()).add(batch)
+        if batch.queue_id < SPILLED:  # invented numbers are dropped at a start only: see adopt
+            self._by_queue.setdefault(batch.queue_id, set()).add(batch)
 
     def note_streamed(self, log: StreamLog) -> None:
         """Messages were appended to a stream, or written to its files once more."""

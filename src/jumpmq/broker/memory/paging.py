@@ -77,6 +77,9 @@ class Paging:
         self._rested_at = time.monotonic()  # when it was last looked at without need
         # What the queues with much in memory had done when they were last looked at.
         self._seen: dict[Queue, int] = {}
+        # Whether the last pass over resting queues freed much. Messages published meanwhile lie scattered where others
+        # were freed, and each may keep a megabyte from being returned: the next pass pages them, too.
+        self._freed_much = False
         # The most that was held lately, and in the interval before.
         self._most = self._most_before = 0
 
@@ -90,7 +93,7 @@ class Paging:
             self._rested_at = time.monotonic()
             self._freed.look_at_rest(max(self._most, self._most_before))
             self._most, self._most_before = self._account.total, self._most
-            if self._account.by_kind["ready"] > RESTING:
+            if self._account.by_kind["ready"] > RESTING or self._freed_much:
                 self._at_work = True
                 self._upkeep.work("paging queues that rest", self._steps(self._page_resting()))
             else:
@@ -137,7 +140,8 @@ class Paging:
                 yield
             while queue.memory > kept and _rests(queue, seen) and queue.page_out(kept):
                 yield
-        if self._account.total < before - SLACK:
+        self._freed_much = self._account.total < before - SLACK
+        if self._freed_much:
             empty_free_lists()
 
     def _page_deliveries(self) -> Iterator[None]:
