@@ -106,7 +106,7 @@ async def test_a_start_that_cannot_read_the_end_of_a_stream_says_so(
     await with_channel(broker, publish)
     await stopped(broker)
     disk.fails = True
-    with pytest.raises(BrokerError, match=r"\.segment cannot be read: Input/output error; it stays as it is"):
+    with pytest.raises(BrokerError, match=r"\.segment cannot be read: Input/output error; the file is kept unchanged"):
         await started(config_of(1, 1, tmp_path))
     disk.fails = False
     broker = await started(config_of(1, 1, tmp_path))

@@ -101,7 +101,7 @@ def test_what_a_start_has_read_of_the_definitions_goes(opened: Opened) -> None:
         assert found() is None
         naming = QueueNaming({("queue", "orders"): '{"id": 7, "name": "orders", "vhost": "/"}'})
         assert naming(7) == "queue 'orders' in vhost '/'"
-        assert naming(definitions.ON_WAY | 7) == "what is on its way to queue 'orders' in vhost '/'"
+        assert naming(definitions.ON_WAY | 7) == "the messages on the way to queue 'orders' in vhost '/'"
         gone = weakref.ref(naming)
         del naming
         assert gone() is None

@@ -214,5 +214,5 @@ def test_a_file_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
     written(tmp_path / "data").store.close()
     (tmp_path / "data" / "log" / file_name(2)).unlink()
     (tmp_path / "data" / "log" / file_name(2)).mkdir()
-    with pytest.raises(StoreError, match="put that right"):
+    with pytest.raises(StoreError, match="correct the cause"):
         read_lineage(tmp_path / "data")

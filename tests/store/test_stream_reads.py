@@ -55,7 +55,7 @@ def test_a_last_segment_that_cannot_be_read_is_not_cut(directory: Path, failing:
     for behind in (0, 1000, 3000):
         failing.name, failing.behind = segments(directory)[-1].name, behind
         files = StreamFiles(directory)
-        with pytest.raises(StoreError, match=r"segment cannot be read: Input/output error; it stays as it is"):
+        with pytest.raises(StoreError, match=r"segment cannot be read: Input/output error; the file is kept unchanged"):
             files.open(7)
         files.close()
     assert [path.read_bytes() for path in segments(directory)] == before

@@ -4,7 +4,9 @@ from typing import Any
 from jumpmq.amqp.messages import Message
 
 class BatchNumbers:
-    """The numbers of a batch, within its object: objects would be scattered among messages, and stay there."""
+    """The numbers of a batch, stored in the batch's own memory. Separate integer objects would lie scattered among
+    messages, and keep memory from being released.
+    """
 
     id: int
     queue_id: int
@@ -44,8 +46,8 @@ def row_block(messages: list[Message], queue: int, flags: int, gather: int) -> t
     """Encode messages as a block of rows of the log.
 
     Args:
-        flags: of the block, beside ``EXPIRES``.
-        gather: octets from which on a body is a buffer of its own, not copied.
+        flags: flags of the block, in addition to ``EXPIRES``.
+        gather: octets from which on a body is a separate buffer, not copied.
 
     Returns:
         Head and first rows, without the checksum; further buffers; octets of the block. None for gaps in the numbers,

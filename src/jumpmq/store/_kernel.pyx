@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Messages laid out as Arrow columns, in C. ``tests/store/reference.py`` says the same in plain Python."""
+"""Messages laid out as Arrow columns, in C. ``tests/store/reference.py`` is the reference implementation."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.bytearray cimport (
@@ -21,7 +21,7 @@ DEF EXPIRES = 8
 
 
 cdef inline const char* octets_of(Message message, int field, Py_ssize_t* size) except NULL:
-    """A field's octets, 0 to 3 being body, routing key, properties and exchange."""
+    """Return the octets of a field: 0 body, 1 routing key, 2 properties, 3 exchange."""
     cdef bytes value
     if field == 3:
         return PyUnicode_AsUTF8AndSize(message.exchange, size)
@@ -146,7 +146,7 @@ def expiry_column(list messages):
 cdef int write_rows(
     char* at, list messages, Py_ssize_t first, Py_ssize_t end, bint expires, Py_ssize_t gather
 ) except -1:
-    """Rows side by side, from ``at`` on."""
+    """Write rows side by side, from ``at`` on."""
     cdef Message message
     cdef const char* exchange
     cdef Py_ssize_t exchange_size, key_size, properties_size, place

@@ -88,11 +88,11 @@ cdef extern from *:
     int open_past_cache(const char* path, int file) nogil
 
 DEF MAX_VECTORS = 1024
-DEF MAX_OCTETS = 4 << 20  # written at once; the disk begins with them while more are copied
+DEF MAX_OCTETS = 4 << 20  # per write; the disk writes these octets while the thread copies more
 DEF ZEROS = 1 << 20
-DEF PAST_CACHE_FROM = 1 << 20  # octets of a commit from which on it goes to the disk past the system's cache
-DEF REST = 1  # seconds without a commit after which the room for that goes back to the system
-DEF SECTORS = 4096  # what such a write begins and ends at a multiple of, in the file and in memory
+DEF PAST_CACHE_FROM = 1 << 20  # octets of a commit from which on the commit is written past the system's cache
+DEF REST = 1  # seconds without a commit after which the memory for such writes is released
+DEF SECTORS = 4096  # alignment of such writes, in the file and in memory
 
 cdef uint8_t[ZEROS] NOTHING
 
@@ -210,11 +210,11 @@ cdef int write_octets(int file, const char* octets, size_t length, int64_t offse
 
 
 cdef int write_past_cache(Job* job, int file, char* room) noexcept nogil:
-    """Write all vectors, gathered in ``room``, through ``file``, which is the same one open without a cache; what is
-    before the first whole sector and behind the last one goes through the cache. Returns an errno, or 0.
+    """Write all vectors, gathered in ``room``, through ``file``: a descriptor of the same file, open without a cache.
+    Octets before the first whole sector and behind the last one are written through the cache. Returns an errno, or 0.
 
-    Memory that holds nothing yet is the dearest part of writing much through the cache: it takes three times the
-    processor's time, and pushes out what others want there.
+    Large writes through the cache take three times the processor time, mostly for new memory, and evict other content
+    from the cache.
     """
     cdef int place = 0, error
     cdef size_t taken = 0, some, filled
@@ -253,7 +253,7 @@ cdef int write_sectors(
 
 
 cdef bint make_room(char** room) noexcept nogil:
-    """Room that is aligned with sectors; returns whether there was memory for it."""
+    """Allocate memory aligned with sectors; return False without memory."""
     cdef void* made = mmap(NULL, MAX_OCTETS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if made == MAP_FAILED:
         return False
@@ -268,10 +268,10 @@ cdef void give_back(char** room) noexcept nogil:
 
 
 cdef int write_job(Job* job, char** room) noexcept nogil:
-    """Write all vectors, past the cache where they are many octets and the file system lets them; an errno, or 0.
+    """Write all vectors: past the cache, if the octets are many and the file system permits. Returns an errno, or 0.
 
     Args:
-        room: memory for that, which is made when it is first needed; NULL where none is to be.
+        room: memory for writes past the cache, allocated at the first use; NULL to write through the cache always.
     """
     cdef char path[40]
     cdef size_t octets = 0
@@ -298,7 +298,7 @@ cdef double seconds() noexcept nogil:
 
 
 cdef void perform(Job* job, char** room, int tell) noexcept nogil:
-    """One after the other, up to the first error; the first keeps how it ended."""
+    """Perform the jobs in sequence, up to the first error; the result is stored in the first job."""
     cdef double began = seconds()
     cdef Job* one = job
     while one != NULL:
@@ -322,7 +322,7 @@ cdef void commit(Job* job, char** room, int tell) noexcept nogil:
         return
     job.unsafe = True
     if tell >= 0 and job.position:
-        write(tell, &job.position, sizeof(job.position))  # one that is lost is made up for by the next one
+        write(tell, &job.position, sizeof(job.position))  # a lost position does not matter: the next one is higher
     if fdatasync(job.file) != 0:
         job.error = errno
 
@@ -426,7 +426,7 @@ cdef Job* make_job(write) except NULL:
 
 
 cdef Job* make_jobs(write) except NULL:
-    """A job for each append, and behind them that of the commit."""
+    """Return the jobs of a write: one for each append, then the commit's."""
     cdef Job* following = make_job(write)
     cdef Job* job
     for append in reversed(<list?>write.appends):
@@ -439,7 +439,7 @@ cdef Job* make_jobs(write) except NULL:
 
 
 cdef outcome(Job* job):
-    """How it ended; the job is given back."""
+    """Return the result of a job, and free the job."""
     error, unsafe, seconds = job.error, bool(job.unsafe), job.seconds
     forget(job)
     return error, unsafe, seconds

@@ -17,23 +17,23 @@ class Background:
 
     Args:
         name: of the thread.
-        wake: called in the thread when a result is there to be fetched.
+        wake: called in the background thread when a result waits for :meth:`deliver`.
     """
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         self._name = name
         self._wake = wake
-        self._work: SimpleQueue[Work | None] = SimpleQueue()  # what is to be done; None ends the thread
-        self._results: deque[tuple[Callable[[Any], None], Any]] = deque()  # what is to be handed over
-        self._thread: threading.Thread | None = None  # made when there is work
-        self._given = self._done = 0  # how much work there was, and how much of it is done
-        self._is_closed = False  # whether nothing more is to be done
+        self._work: SimpleQueue[Work | None] = SimpleQueue()  # scheduled tasks; None ends the thread
+        self._results: deque[tuple[Callable[[Any], None], Any]] = deque()  # results to deliver, with their receivers
+        self._thread: threading.Thread | None = None  # started with the first task
+        self._given = self._done = 0  # numbers of scheduled and of finished tasks
+        self._is_closed = False  # True after close(): new tasks are ignored
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Schedule ``work()``; ``then`` gets the result, or the raised exception, in the store's thread.
 
-        Where the system gives no thread, ``then`` gets the RuntimeError that says so. A dead thread is replaced. Once
-        closed, nothing is done any more.
+        If the thread cannot be started, ``then`` gets the RuntimeError. A dead thread is replaced. After :meth:`close`
+        the work is ignored.
         """
         if self._is_closed:
             return
@@ -55,7 +55,7 @@ class Background:
         return self._given > self._done and self._thread is not None and self._thread.is_alive()
 
     def deliver(self) -> None:
-        """Hand over results. In the store's thread."""
+        """Pass the results to their receivers. Call in the store's thread only."""
         while self._results:
             then, result = self._results.popleft()
             then(result)
@@ -66,7 +66,7 @@ class Background:
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
-            if not self._work.empty():  # the thread had died
+            if not self._work.empty():  # the thread died earlier: finish its tasks here
                 self._run()
         if deliver:
             self.deliver()
@@ -78,7 +78,7 @@ class Background:
                 result = work()
             except Exception as error:
                 result = error
-            except BaseException as error:  # the thread has more to do
+            except BaseException as error:  # the thread must survive for later tasks
                 result = RuntimeError(repr(error))
             self._results.append((then, result))
             self._done += 1

@@ -26,8 +26,7 @@ class Batch(BatchNumbers):
     """Consecutive persistent messages of a queue, from one or many commits.
 
     A batch grows commit after commit until it is full. A message committed alone therefore takes 20 octets of memory
-    here, and needs no object of its own. Only the thread that owns the store (the broker's event loop) appends and
-    settles.
+    here, and no object of its own. Only the store's thread (the broker's event loop) appends and settles.
 
     Attributes:
         id: position of the batch's first block in the log, unique in the store; -1 until the block is written.
@@ -118,7 +117,7 @@ class Batch(BatchNumbers):
         return taken, octets
 
     def written(self, count: int) -> None:
-        """Note that the first ``count`` messages missing on disk are on disk now, or never need to be."""
+        """Remove the first ``count`` messages from :attr:`messages`: written, or settled before the write."""
         assert self.messages is not None
         if count == len(self.messages):
             self.messages = None
@@ -126,7 +125,7 @@ class Batch(BatchNumbers):
             del self.messages[:count]
 
     def leave_out(self, last: int, settled: Ranges) -> tuple[int, int]:
-        """Forget settled messages among the ``last`` unwritten messages: nobody needs them on disk.
+        """Forget settled messages among the ``last`` unwritten messages: settled messages are not written.
 
         Returns:
             The number of forgotten messages, and their octets: bodies, properties and routing keys.

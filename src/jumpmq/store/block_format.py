@@ -1,4 +1,4 @@
-"""The head and the rows of the log's blocks, which kernel and readers agree on."""
+"""Structures of the log's blocks, shared by the kernel and the readers."""
 
 import struct
 
@@ -6,10 +6,12 @@ BLOCK = struct.Struct("<IBBHIIQQ")
 """The head of a block: CRC-32, kind, flags, count, length, octets of bodies, queue, first seq."""
 
 ROW = struct.Struct("<qqBBHI")
-"""A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
+"""Head of a row: times of publishing and expiry in microseconds, octets of exchange, routing key, properties and body.
+The four texts follow.
+"""
 
 SHORT_ROW = struct.Struct("<qBBHI")
-"""A row of messages without expiry."""
+"""Head of a row in a block without expiring messages: as ``ROW``, without the time of expiry."""
 
 MESSAGES = 1
 """The kind of a block of messages."""

@@ -75,7 +75,8 @@ class Changes:
         discarded: batches of dropped queues; their staged messages are not written.
         count: number of staged messages.
         octets: octets of the staged messages' bodies, properties and routing keys.
-        parted: number of staged messages at the last :meth:`Staging.part`: the next settlements do not depend on these.
+        parted: number of staged messages at the last :meth:`Staging.part`; later settlements do not depend on these
+            messages.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -105,7 +106,7 @@ class Changes:
 
     @property
     def pressing(self) -> bool:
-        """True if somebody may wait for the commit: the commit has more than settlements."""
+        """True if a client may wait for the commit: the commit has more than settlements."""
         return bool(self.staged or self.definitions or self.streamed or self.imported or self.dropped)
 
     @property
@@ -218,9 +219,7 @@ class Changes:
         yield from self.bound.items()
 
     def without_staged(self) -> Changes:
-        """Split off the changes that free room and do not depend on messages. They are committed before the
-        messages.
-        """
+        """Split off the changes that free room and do not depend on staged messages, for an earlier commit."""
         split = Changes(self.receipt)
         split.definitions, self.definitions = self.definitions, split.definitions
         for key in self.kept_with & split.definitions.put.keys():

@@ -22,7 +22,7 @@ def decoded(octets: bytes) -> Any:
     """
     line, crc, rest = octets.split(b"\n")
     if rest or int(crc, 16) != zlib.crc32(line):
-        raise ValueError("the checksum is that of other octets")
+        raise ValueError("the checksum does not match the content")
     return json.loads(line)
 
 

@@ -1,4 +1,4 @@
-"""Messages of the log's blocks as columns, without an object for each."""
+"""Messages of the log's blocks as columns, without an object per message."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Layout: TypeAlias = tuple[
 ]
 """Result of ``lay_out`` of the queues' kernel.
 
-A message with what all have in common, and the number and time of the first; how many they are; octets of bodies,
-routing keys and properties; numbers; times; expiries; offsets and octets of bodies, routing keys and properties; batch,
-first and last number of runs of stored messages.
+Fields: a message with the common attributes of all messages, and with the number and time of the first; number of
+messages; octets of bodies, routing keys and properties; numbers; times; expiries; offsets and octets of bodies, routing
+keys and properties; runs of stored messages, each as batch, first and last number.
 """
 
 
 def laid_out(batch: Batch, contents: Iterable[Content], first: int, last: int) -> Layout | None:
-    """Join blocks of columns; None unless they are messages ``first`` to ``last`` of an exchange, without expiry.
+    """Join the columns of blocks. None unless all messages ``first`` to ``last`` exist, have one exchange and do not
+    expire.
 
     Args:
         contents: the blocks, in order.

@@ -15,13 +15,13 @@ from jumpmq.store.stream_segment import ChunkPlace
 from jumpmq.store.worker import StreamWrite, Write
 
 ZEROS = 1 << 20
-"""Octets behind a commit filled with zeros, overwritten by later commits."""
+"""Octets filled with zeros behind a commit. Later commits overwrite the zeros."""
 
 ZEROED_COMMITS = 4
 """Minimum number of commits of the current size for which zero filling pays off."""
 
 STEP = 8192
-"""Messages that are laid out at once, give or take a block: about a millisecond."""
+"""Messages laid out in one step, rounded up to whole blocks: about a millisecond."""
 
 
 Part = tuple[Batch, Block, int]
@@ -38,11 +38,11 @@ class Prepared:
         moved: blocks of messages moved from earlier segments.
         streams: streams with appended chunks, and positions of the chunks.
         appends: octets written to the files of streams.
-        relief: whether it only makes room on a full disk, and covers no receipt.
-        final: whether it is that of a clean stop.
+        relief: True if the commit only frees room on a full disk, and covers no receipt.
+        final: True for the commit of a clean stop.
         write: the write of the commit, once the place in the log is known.
         segment: segment with the commit; None if no segment has the commit.
-        number: of the last commit once it is stored: its own, unless nothing of it is in the log.
+        number: number of the commit; if the commit writes nothing to the log, number of the commit before.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         _add_laid(prepared, log, log.lay_out_imported(chunks))
     for batch, messages in changes.moved.items():
         if not batch.positions:
-            continue  # its queue was dropped meanwhile
+            continue  # the batch's queue was dropped in the meantime
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
         prepared.moved.append((batch, block, messages[0].seq))

@@ -1,7 +1,7 @@
-"""Files of a data directory, for the comparison of copies of it: their names, lengths and checksums.
+"""Names, lengths and checksums of the files in a data directory, for the comparison of copies.
 
-Compared are the segments of the log up to what is complete, and the files of streams. The index is each copy's own. All
-functions block for the disk.
+The comparison covers the complete part of the log's segments, and the files of streams. The index is not compared,
+because each copy has an index of its own. All functions wait for the disk.
 """
 
 import re
@@ -17,17 +17,17 @@ from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.scan import OpenSegment
 
 AT_ONCE = 1 << 20
-"""Octets that are read at once."""
+"""Maximum octets per read."""
 
 NAMES = re.compile(rf"{DIRECTORY}/\d+\.log|{stream_files.DIRECTORY}/\d+/[^/]+{re.escape(stream_segment.SUFFIX)}")
-"""Names of files that are compared."""
+"""Pattern of the names of compared files, relative to the data directory."""
 
 
 def lengths(directory: Path, ends: Mapping[int, int]) -> dict[str, int]:
-    """Return the lengths in octets of the files that are compared, by name.
+    """Return the lengths of all compared files in octets, by name.
 
     Args:
-        ends: octets of the log's segments that are complete, by number.
+        ends: complete octets of each segment of the log, by number.
     """
     found = {relative_name(segment): end for segment, end in ends.items()}
     found = {name: length for name, length in found.items() if (directory / name).exists()}
@@ -36,20 +36,20 @@ def lengths(directory: Path, ends: Mapping[int, int]) -> dict[str, int]:
             name = path.relative_to(directory).as_posix()
             try:
                 found[name] = stream_segment.StreamSegment.open(path, on_loss=lambda loss: None).size
-            except FileNotFoundError:  # the stream's retention has let go of it
+            except FileNotFoundError:  # the stream's retention has just removed the file
                 continue
     return found
 
 
 def checksum(directory: Path, name: str, offset: int, length: int) -> int | None:
-    """Return the CRC-32 of octets of a file; None if they are not there.
+    """Return the CRC-32 of a range of a file; None if the file is missing or too short.
 
     Raises:
-        ValueError: files of the name are not compared.
+        ValueError: the name is not that of a compared file.
         OSError: the octets cannot be read.
     """
     if NAMES.fullmatch(name) is None:
-        raise ValueError(f"{name} is no file of a copy")
+        raise ValueError(f"{name} is not a file of a copy")
     crc = 0
     try:
         with (directory / name).open("rb") as file:
@@ -62,14 +62,14 @@ def checksum(directory: Path, name: str, offset: int, length: int) -> int | None
 
 
 def is_damaged(directory: Path, name: str, length: int) -> bool:
-    """Return True if a segment of the log or a stream's file is not as it was written, by its own checksums.
+    """Return True if a segment of the log or a stream's file does not match the checksums in the file.
 
     Args:
-        length: octets of the file that are complete.
+        length: complete octets of the file.
 
     Raises:
-        OSError: it cannot be read.
-        StoreError: the disk does not give a stream's file.
+        OSError: the file cannot be read.
+        StoreError: a stream's file cannot be read.
     """
     if NAMES.fullmatch(name) is None:
         return False

@@ -1,12 +1,12 @@
 """Completion of commits: neither a crash nor a tolerated loss of disks undoes a complete commit.
 
-A commit is *stored* when this process has synced it to disk. A commit is *complete* when all required copies have it
-too. A store without copies makes no difference between the two. Stored commits may be read and delivered. Everything
-that cannot be undone waits for completion: confirms, the index, the removal of segments, retention's removal of files,
-and the ends of streams.
+A commit is *stored* when this process has synced the commit to disk. A commit is *complete* when all required copies
+have stored the commit, too. In a store without copies every stored commit is complete. Stored commits may be read and
+delivered. Irreversible actions wait for completion: confirms, the index, the removal of segments, retention's removal
+of files, and the ends of streams.
 
-Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` makes a :data:`CompleteReceipt` from
-it. Functions that require completion take one of the two types, so the type checker rejects any other number.
+Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` makes a :data:`CompleteReceipt` from a
+``Complete``. Functions that require completion take one of the two types, so the type checker rejects any other number.
 """
 
 import threading
@@ -30,9 +30,9 @@ class Completion:
     Attributes:
         most_bytes: maximum octets of commits stored but not complete; at the maximum, the next commit waits.
         patience: maximum seconds for a closing store to wait until stored commits are complete.
-        wake: set by the store; makes the store check for complete commits soon. Any thread may call it.
+        wake: set by the store; makes the store check for complete commits soon. Callable from any thread.
         look: set by the owner of the store, and called in the owner's thread only. Makes the store check at once, by
-            :meth:`Store.complete`. Returns False while another thread closes the store: nothing was checked.
+            :meth:`Store.complete`. Returns False, without a check, while another thread closes the store.
     """
 
     most_bytes = 64 << 20
@@ -59,7 +59,7 @@ class Completion:
 class ByPosition(Completion):
     """Completion of a home with copies: the protocol of copies reports the position up to which the log is complete.
 
-    The thread of the store's owner calls :meth:`complete`. A closing store has another owner.
+    Call :meth:`complete` in the thread of the store's owner. During its close, a store has another owner.
 
     Args:
         on_stored: called with the end position of each commit on disk.
@@ -68,8 +68,8 @@ class ByPosition(Completion):
     def __init__(self, on_stored: Callable[[int], None]) -> None:
         super().__init__()
         self._on_stored = on_stored
-        self._stored: deque[tuple[int, int]] = deque()  # commits that are not complete, as (number, position)
-        self._position = 0  # up to which all is complete
+        self._stored: deque[tuple[int, int]] = deque()  # incomplete commits, as (number, position of the end)
+        self._position = 0  # highest position reported as complete
         self._lock = threading.Lock()
 
     def stored(self, number: int, position: int) -> None:
@@ -81,7 +81,7 @@ class ByPosition(Completion):
     def complete(self, position: int) -> None:
         """Note that the log is complete up to a position.
 
-        The report may precede :meth:`stored`, and lower positions may follow.
+        A report may precede the commit's :meth:`stored`. Reports of lower positions have no effect.
         """
         with self._lock:
             if position <= self._position:
@@ -102,7 +102,7 @@ def receipt_of(receipt: int, complete: Complete) -> CompleteReceipt:
 
 
 NOT_KEPT = Complete(0)
-"""Placeholder for stores with nothing to keep beyond the life of the process."""
+"""Number for appends to streams of a broker without a store: these appends are complete once written."""
 
 NO_RECEIPT = CompleteReceipt(0)
 """Receipt before the first change."""
@@ -113,4 +113,4 @@ def _cannot() -> bool:
 
 
 def _asleep() -> None:
-    """Do nothing, before a store waits for completion."""
+    """Default of :attr:`Completion.wake`, until a store sets the attribute."""

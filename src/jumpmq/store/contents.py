@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class BatchContents:
-    """The messages of batches. Any thread may ask, but for :meth:`read_soon`.
+    """The messages of batches. Any thread may call the methods, except :meth:`read_soon`.
 
     Args:
-        reader: reads what is on disk.
-        background: the thread that reads ahead.
-        directory: of the log, to be named in errors.
+        reader: reads blocks from disk.
+        background: the thread for :meth:`read_soon`.
+        directory: directory of the log, for error messages.
     """
 
     def __init__(self, reader: BlockReader, background: Background, directory: Path) -> None:
@@ -35,37 +35,38 @@ class BatchContents:
     def read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
         """Return the unsettled messages of a batch, in order.
 
-        Of those that are not yet written these are the very objects that were appended; others are new ones, without
-        queue, consumer and ``redelivered``. What is damaged is left out, and named in the log of the broker.
+        Unwritten messages are the appended objects themselves. Messages read from disk are new objects, without queue,
+        consumer and ``redelivered``. Damaged messages are left out, and reported in the broker's log.
 
         Args:
-            first, last: the lowest and highest number wanted; None for all.
+            first, last: lowest and highest number to return; None for no bound.
 
         Raises:
-            StoreError: they are gone because their queue was dropped.
+            StoreError: the messages are gone, because their queue was dropped.
         """
         if not batch.remaining:
             return []
         return _unsettled(batch, self._read(batch, first, last))
 
     def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
-        """Return unsettled messages of a batch as columns; None where they are not stored as such, and :meth:`read` has
-        to be asked.
+        """Return unsettled messages of a batch as columns. None if the blocks cannot be joined as columns: use
+        :meth:`read` instead.
         """
         if batch.messages is not None or (batch.settled.count and batch.settled.last >= first):
             return None
         try:
             return laid_out(batch, self._reader.contents(batch, first, last), first, last)
-        except StoreError:  # moved in this moment, or gone
+        except StoreError:  # the blocks have just been moved or removed
             return None
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
     ) -> None:
-        """As :meth:`read`, by a thread: ``then`` gets the messages of each range later, in the owner's thread.
+        """Like :meth:`read`, in a background thread: ``then`` gets the messages of each range later, in the store's
+        thread.
 
-        None says that they cannot be read, and :meth:`read` why. All is as it is then, but for what was dropped or
-        purged meanwhile: the caller must know of that.
+        None means a failed read; a call of :meth:`read` then raises the error. Messages settled before the call of
+        ``then`` are left out. Dropped and purged queues are the exception: the caller must discard their messages.
         """
 
         def deliver(found: Any) -> None:
@@ -88,13 +89,13 @@ class BatchContents:
             timestamp[us, UTC].
 
         Raises:
-            StoreError: they are gone because they are all settled or their queue was dropped.
+            StoreError: the messages are gone, because all are settled or their queue was dropped.
         """
         found = self._reader.messages(batch, None, None) if batch.positions else []
         return columns.from_messages(found + (batch.messages or []))
 
     def _read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
-        """As :meth:`read`, including settled messages."""
+        """Like :meth:`read`, including settled messages."""
         staged = batch.messages
         unwritten = list(staged) if staged is not None else []
         found: list[Message] = []

@@ -1,11 +1,13 @@
-"""A second copy of the definitions, besides the index: the log no longer has old definitions, and nobody can restore
-them.
+"""A second copy of the definitions, in addition to the index. The log no longer has old definitions, so a damaged index
+alone would lose them.
 
-The copy is a text file, written completely and then renamed into place::
+The copy is a text file. A new version is written completely, and then renamed into place. Each line begins with the
+CRC-32 of its content, as eight hexadecimal digits::
 
-    JumpMQ definitions, SEGMENT, COUNT, CRC-32 of these CRC-32, [kind, key, value] as JSON ...
+    CRC-32 JumpMQ definitions, SEGMENT, COUNT
+    CRC-32 [kind, key, value]                    JSON, a line per definition, COUNT lines
 
-The file covers the log up to SEGMENT: definitions in the log from this segment on are newer.
+The file covers the log before SEGMENT: definitions in the log from this segment on are newer.
 """
 
 import json
@@ -45,7 +47,7 @@ class ScannedFile:
     Attributes:
         path: path of the file.
         segment: first segment of the log that the file does not cover.
-        whole: True if nothing in the file is damaged.
+        whole: True if no line is missing or damaged.
     """
 
     path: Path
@@ -98,7 +100,7 @@ def part_of(number: int, name: Callable[[int], str]) -> str:
         name: returns the name of a queue for operators, by number.
     """
     queue = name(number & ~PARTS)
-    return f"what is on its way to {queue}" if number & ON_WAY else f"what waits to enter {queue}"
+    return f"the messages on the way to {queue}" if number & ON_WAY else f"the messages waiting to enter {queue}"
 
 
 def named(name: str, vhost: str) -> str:
@@ -145,7 +147,7 @@ def replace(path: Path, write_to: Callable[[BinaryIO], None]) -> None:
     unfinished.replace(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)  # the segments that are let go of next must not go before the new name is on disk
+        os.fsync(directory)  # the caller removes segments next: before, the new name must be on disk
     finally:
         os.close(directory)
 
@@ -160,7 +162,7 @@ def line(octets: bytes) -> bytes:
 
 
 def look(path: Path) -> ScannedFile | None:
-    """Scan the file; None if missing.
+    """Scan a definitions file; None if missing.
 
     Raises:
         OSError: the file cannot be read.

@@ -2,7 +2,7 @@
 
 
 class StoreError(Exception):
-    """An error preventing the store from working, as one line with the problem and the remedy."""
+    """A failure of the store, as one line of text with the problem and the remedy."""
 
 
 class DirectoryInUse(StoreError):
@@ -10,16 +10,16 @@ class DirectoryInUse(StoreError):
 
 
 class Unsynced(StoreError):
-    """Written octets may not be on disk, and may never be, though later syncs succeed: only a start can write them
-    again.
+    """A sync failed: written octets may be missing on disk even if later syncs succeed. Only the next start writes the
+    octets again.
     """
 
 
 class Unreadable(StoreError):
-    """The disk cannot return stored data: a later read may succeed, so nothing is given up.
+    """The disk cannot return stored data. A later read may succeed, so the data does not count as lost.
 
     Attributes:
-        reason: what the system says, without the name of the file.
+        reason: the system's error message, without the name of the file.
     """
 
     def __init__(self, text: str, reason: str) -> None:
@@ -28,4 +28,4 @@ class Unreadable(StoreError):
 
 
 class Damaged(StoreError):
-    """An untrustworthy file."""
+    """A file's content does not match its checksums or format."""

@@ -1,4 +1,4 @@
-"""Octets of a file read at random positions, by calls, so that a disk error is an exception."""
+"""Octets of a file, read at random positions by system calls: a disk error becomes an exception."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import os
 from pathlib import Path
 
 WINDOW = 4096
-"""Octets that are read along with a header, as the next may be near."""
+"""Octets read together with a header, because the next header may be near."""
 
 SEARCHED_AT_ONCE = 1 << 20
-"""Octets read at once in a search."""
+"""Octets per read in a search."""
 
 
 class FileOctets:
-    """An open file. Memory that a file is mapped to would end the process (SIGBUS) where that is cut or cannot be read.
+    """An open file. The file is not mapped, since a read of a mapped file that is cut or unreadable ends the process
+    (SIGBUS).
 
     Raises:
-        OSError: it cannot be opened; so does every method where it cannot be read.
+        OSError: the file cannot be opened. Each method raises the same error if the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._size = os.fstat(self._descriptor).st_size
-        self._window, self._window_at = b"", 0  # what was read last of headers, and where it begins
+        self._window, self._window_at = b"", 0  # octets last read by head(), and their position
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -33,7 +34,7 @@ class FileOctets:
         return self._size
 
     def read(self, position: int, length: int) -> bytes:
-        """So many octets; fewer where the file ends."""
+        """Return ``length`` octets from a position on; fewer at the end of the file."""
         octets = os.pread(self._descriptor, length, position)
         while octets and len(octets) < length:
             more = os.pread(self._descriptor, length - len(octets), position + len(octets))
@@ -43,7 +44,7 @@ class FileOctets:
         return octets
 
     def head(self, position: int, length: int) -> bytes:
-        """As :meth:`read`, for a few octets with further reads directly behind."""
+        """Like :meth:`read`, for a few octets that are followed by further reads nearby: reads ahead."""
         start = position - self._window_at
         if not 0 <= start <= len(self._window) - length:
             self._window, self._window_at, start = self.read(position, max(WINDOW, length)), position, 0

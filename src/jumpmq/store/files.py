@@ -16,7 +16,8 @@ class Files:
     """The operating system's files. Every method raises OSError.
 
     Attributes:
-        allocated_ahead: octets by which a stream's file grows: fewer size changes make syncs faster.
+        allocated_ahead: octets by which a stream's file grows. Large steps change the size less often, which makes
+            syncs faster.
     """
 
     allocated_ahead = 16 << 20
@@ -26,7 +27,7 @@ class Files:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path) -> int:
-        """An existing file, to be read and cut; read only where it may not be written."""
+        """Open an existing file for reading and cutting; for reading only, if writing is not permitted."""
         try:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except PermissionError:
@@ -71,7 +72,7 @@ class Files:
             os.close(directory)
 
     def noted(self, path: Path) -> None:
-        """The index has been written, by calls that do not go through here."""
+        """Hook for tests, called after an update of the index: SQLite writes the file without this class."""
 
     def close(self, file: int) -> None:
         os.close(file)

@@ -130,9 +130,7 @@ class Index:
 
 
 def crc_of_definition(kind: str, key: str, value: str) -> int:
-    """Return the CRC-32 of key and value, so that damage of either is found. The other checksums also include the
-    key.
-    """
+    """Return the CRC-32 of kind, key and value."""
     return zlib.crc32("\0".join((kind, key, value)).encode())
 
 
@@ -172,7 +170,7 @@ def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> IndexC
     try:
         schema.check_header(path)
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error}; choose another data directory, or put that right") from error
+        raise StoreError(f"cannot read {path}: {error}; choose another data directory, or correct the cause") from error
     try:
         with contextlib.closing(schema.connect_to_judge(path)) as connection:
             return _contents(connection, path, note)
@@ -255,7 +253,7 @@ def _settle(connection: sqlite3.Connection, path: Path, batches: dict[int, Batch
         batch = batches.get(batch_id)
         if crc_of_settlement(batch_id, ranges) != crc:
             of = f"messages of queue number {batch.queue_id}" if batch is not None else "some messages"
-            warnings.append(f"{path}: which {of} were acknowledged is damaged; they are delivered again")
+            warnings.append(f"{path}: acknowledgements of {of} are damaged; the messages are delivered again")
         elif batch is not None:
             batch.restore_settled(Ranges.decode(ranges))
 

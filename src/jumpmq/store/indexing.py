@@ -1,10 +1,11 @@
-"""Indexing of a copy of a log: what a store does as it writes, done from sealed segments in which all is complete.
+"""Indexing of a follower's copy of a log: updates index and streams from finished segments with complete commits only.
 
-A run redoes streams' files from the log, deletes those that retention or a deletion has let go of, syncs what it wrote,
-and then writes the index. The segments that are consumed by that index may be removed afterwards. A process that ends
-at any point leaves an index that covers less, and the next run does the same again.
+A run writes streams' files from the log, deletes the files of deleted and shortened streams, syncs the written files,
+and then updates the index. Afterwards the segments without live content may be removed. If the process ends during a
+run, the index remains unchanged, and the next run repeats the work.
 
-A run verifies all that it reads, since segments go by its index: damage ends it, and the index is as it was.
+A run verifies all octets read, because segments are removed according to the index. Damage ends the run, and leaves the
+index unchanged.
 """
 
 import shutil
@@ -27,19 +28,19 @@ from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import sync
 
 MOST_SEGMENTS = 16
-"""Maximum number of segments in a run, which keeps their live batches and settlements in memory."""
+"""Maximum number of segments per run: a run keeps the live batches and settlements of its segments in memory."""
 
 
 class UnfitCopy(StoreError):
-    """Something of a copy is missing or damaged, so that no run can index the copy."""
+    """The copy cannot be indexed, because a part is missing or damaged."""
 
 
 class Indexed(NamedTuple):
     """Result of a run.
 
     Attributes:
-        segment: the first segment that the index does not cover.
-        consumed: segments before it in which nothing is left, in order.
+        segment: first segment that the index does not cover.
+        consumed: earlier segments without live content, in order.
     """
 
     segment: int
@@ -47,21 +48,22 @@ class Indexed(NamedTuple):
 
 
 def index_sealed(directory: Path, before: int, files: Files | None = None) -> Indexed:
-    """Bring the index of a copy up to a segment, or as far as one run goes.
+    """Update the index of a copy up to a segment, by at most :data:`MOST_SEGMENTS` segments.
 
     Args:
-        directory: of the copy. Nothing else writes its index, its streams, and segments before the given one.
-        before: the segment; it is there, and all before it is complete.
+        directory: directory of the copy. During the call nothing else may write the index, the streams, and the
+            segments before ``before``.
+        before: number of an existing segment. All earlier segments must be complete.
         files: the file calls to use.
 
     Raises:
-        UnfitCopy: something of the log, the index or the streams is missing or damaged. The index is as it was.
-        StoreError: something cannot be read or written. The index is as it was.
+        UnfitCopy: a part of the log, the index or the streams is missing or damaged. The index is unchanged.
+        StoreError: a file cannot be read or written. The index is unchanged.
     """
     try:
         return _index(directory, before, files or Files())
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot index the copy in {directory}: {error}; put that right") from error
+        raise StoreError(f"cannot index the copy in {directory}: {error}; correct the cause") from error
 
 
 def _index(directory: Path, before: int, files: Files) -> Indexed:
@@ -97,7 +99,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _take_streams(directory: Path, found: Recovery, files: Files, update: Update) -> None:
-    """Bring the files of streams up to the log, and their records into the update."""
+    """Write the log's changes of streams to the streams' files, and add the streams' records to the update."""
     changes = update.definitions
     for kind, key in changes.removed:
         if kind == STREAM and (kind, key) not in found.definitions:

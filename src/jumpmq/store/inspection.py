@@ -30,10 +30,10 @@ STEP_BYTES = 16 << 20
 """Octets of bodies salvaged per commit."""
 
 _CONTENT = {
-    SETTLED: "what was acknowledged; it would be delivered again",
+    SETTLED: "acknowledgements; their messages would be delivered again",
     DEFINITIONS: "declarations and deletions",
     DROPPED: "deletions of queues",
-    CLEAN: "the mark of a clean stop",
+    CLEAN: "the marker of a clean stop",
 }
 
 
@@ -41,7 +41,7 @@ def check(directory: Path) -> Iterator[str]:
     """Yield the problems of a data directory, one per line; nothing for a good directory. Nothing is changed.
 
     Raises:
-        StoreError: not a data directory, of another version, or in use by a broker.
+        StoreError: the directory is not a data directory, has another version, or is in use by a broker.
     """
     with _Locked(directory):
         try:
@@ -67,7 +67,7 @@ def _losses(directory: Path, found: Recovery) -> Iterator[str]:
 
 
 def _streams(directory: Path) -> list[tuple[int, Path]]:
-    """The directories of streams, by the stream's number."""
+    """Return the number and the directory of each stream, sorted by number."""
     streams = directory / stream_files.DIRECTORY
     return sorted((int(path.name), path) for path in streams.glob("*") if path.name.isdigit())
 
@@ -88,7 +88,7 @@ def _check_segment(path: Path, queue_name: Callable[[int], str]) -> Iterator[str
         for commit in file.commits():
             yield from _damaged(path, file, waiting, queue_name)
             waiting = commit.blocks
-        # Of the last commit the start has judged: it is whole, or was never finished.
+        # The last commit needs no check: recovery has found it undamaged, or has ended the log before it.
     finally:
         file.close()
 
@@ -101,7 +101,7 @@ def _damaged(path: Path, file: OpenSegment, blocks: list[Place], queue_name: Cal
                 queue = queue_name(head.queue)
                 what = f"{head.rows} message{'s' * (head.rows != 1)} from number {head.first} on of {queue}"
             else:
-                what = _CONTENT.get(head.kind, "something")
+                what = _CONTENT.get(head.kind, "unknown content")
             yield f"{path} is damaged at octet {place.offset}: {what}"
 
 
@@ -113,7 +113,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         open_store: opens a store.
 
     Raises:
-        StoreError: it is no data directory, a broker uses it, or the new store cannot be written.
+        StoreError: ``directory`` is not a data directory or is in use by a broker, or the new store cannot be written.
     """
     if to.exists() and any(to.iterdir()):
         raise StoreError(f"{to} is not empty; choose another directory to salvage to")
@@ -146,7 +146,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         streams = len(_streams(directory))
         for number, path in _streams(directory):
             copy = to / stream_files.DIRECTORY / path.name
-            shutil.copytree(path, copy)  # what is damaged is set aside when read
+            shutil.copytree(path, copy)  # damaged files included: the new broker sets them aside
             if number in known:
                 redo(copy, known[number], Files())
         copied = f", {streams} stream{'s' * (streams != 1)}" if streams else ""
@@ -168,10 +168,10 @@ def _copy(batches: list[Batch], reader: BlockReader, store: Store) -> int:
 
 
 def read_definitions(directory: Path) -> list[tuple[str, str, Any]]:
-    """Return the definitions in a data directory that no process writes to, as (kind, key, value).
+    """Return the definitions in a data directory, as (kind, key, value). No process may write to the directory.
 
     Raises:
-        StoreError: they cannot be read.
+        StoreError: the definitions cannot be read.
     """
     found = Recovery(directory, Files(), _nobody).definitions
     return [(*key, value) for key, value in zip(found, parsed(list(found.values())), strict=True)]
@@ -183,7 +183,7 @@ class _Locked:
     def __init__(self, directory: Path) -> None:
         path = directory / schema.FILE_NAME
         if not path.exists() and not (directory / DIRECTORY).is_dir():
-            raise StoreError(f"{directory} is no data directory: there is no {schema.FILE_NAME}")
+            raise StoreError(f"{directory} is no data directory: {schema.FILE_NAME} is missing")
         if path.exists() and path.stat().st_size and _version(path) == 1:
             raise StoreError(f"{directory} was written by JumpMQ 0.1; start a broker on it first")
         self._lock = DirectoryLock(directory)
@@ -199,8 +199,8 @@ def _version(path: Path) -> int:
     try:
         return schema.check_header(path)
     except StoreError:
-        return schema.VERSION  # what is wrong with it is said later
+        return schema.VERSION  # recovery reports the error
 
 
 def _nobody(settled: tuple[Batch, int, int]) -> None:
-    """Nothing is settled here."""
+    """Ignore a settlement: inspection changes nothing."""

@@ -1,8 +1,8 @@
-"""Records in the store beside messages: the one table of their kinds, with the grammar of key and value.
+"""Records in the store other than messages: the table of all kinds, with the grammar of key and value.
 
-A record is ``[kind, key, value]`` in a ``DEFINITIONS`` block of the log (:mod:`jumpmq.store.records`), and ``[kind,
-key]`` where it is deleted; the last one of a kind and key counts. Kind and key are text, the value is JSON. All rooms
-take the names of kinds from here. To add a kind: a row, and a golden record in ``tests/store/test_kinds.py``.
+A record is ``[kind, key, value]`` in a ``DEFINITIONS`` block of the log (:mod:`jumpmq.store.records`); its deletion is
+``[kind, key]``. The last entry of a kind and key counts. Kind and key are text, the value is JSON. All packages take
+the names of kinds from this module. A new kind needs a row, and a golden record in ``tests/store/test_kinds.py``.
 
 Keys, with their parts::
 
@@ -15,8 +15,8 @@ Keys, with their parts::
     LIST        JSON, a list of texts and numbers without blanks
     SPACED_LIST as LIST, with a blank behind each comma
 
-QUEUE is the number of a queue or stream, SEQ that of a message in its queue, HOME that of a home; TIME is in seconds
-since the epoch. ``field?`` may be missing.
+QUEUE is the number of a queue or stream, SEQ the number of a message in its queue, HOME the number of a home. TIME is
+in seconds since the epoch. ``field?`` may be missing.
 """
 
 import json
@@ -43,7 +43,7 @@ class Key(Enum):
         """Split a key into its parts.
 
         Raises:
-            ValueError: the key is none of this grammar.
+            ValueError: the key does not match this grammar.
         """
         return _SPLIT[self](key)
 
@@ -81,12 +81,12 @@ class Kind(NamedTuple):
     """A kind of records.
 
     Attributes:
-        name: first octets of the record.
+        name: name of the kind, the first item of each record.
         key: grammar of the key.
-        parts: of the key; for a constant the key itself.
+        parts: names of the key's parts; for a constant the key itself.
         value: grammar of the value.
-        restored_by: what reads the value at a start; ``-`` for a value of use to operators alone.
-        in_snapshot: whether a new home gets the record in a snapshot of the definitions.
+        restored_by: qualified name of the reader at a start; ``-`` for a value of use to operators alone.
+        in_snapshot: True if a snapshot of the definitions, for a new home, contains the record.
     """
 
     name: str
@@ -100,13 +100,13 @@ class Kind(NamedTuple):
         """Return the parts of a record's key, and its value from JSON text.
 
         Raises:
-            ValueError: the octets are no record of this kind.
+            ValueError: key or text do not belong to a record of this kind.
         """
         return self.key.parts(key), json.loads(text)
 
 
 TABLE: list[Kind] = []
-"""All kinds. Only ``run`` has several rows, one a key."""
+"""All kinds, a row each. Only ``run`` has several rows, one per key."""
 
 
 def _kind(name: str, key: Key, parts: str, value: str, restored_by: str) -> str:
@@ -124,7 +124,7 @@ def _run(key: str, value: str, restored_by: str) -> tuple[str, str]:
     return _kind("run", Key.WORD, key, value, restored_by), key
 
 
-# --- definitions; from_json and to_json (jumpmq.topology.json_form) give fields that are not listed ---
+# --- definitions; jumpmq.topology.json_form (from_json, to_json) has the fields that are not listed here ---
 
 VHOST = _shared("vhost", Key.TEXT, "NAME", "{name, default_queue_type, description, tags, home?}")
 VHOST_LIMITS = _shared("vhost_limits", Key.TEXT, "VHOST", "{name, limits: {limit: number}}")

@@ -32,5 +32,5 @@ __all__ = [
 
 
 def body_octets(messages: list[Message]) -> int:
-    """Octets of all bodies."""
+    """Return the octets of all bodies."""
     return alike(messages)[4] if messages else 0

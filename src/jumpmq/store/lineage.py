@@ -91,7 +91,7 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
                     end, is_whole = _end(file, limit, _before(following, number), mark, damaged)
                     lineage[number] = Stretch(number, file.opening.epoch, file.opening.salt, end)
                 elif file.is_blank:
-                    is_whole = True  # it was being made when the power failed
+                    is_whole = True  # the power failed while the file was made
                 elif is_whole := number <= mark >> OFFSET_BITS:
                     damaged.append(number << OFFSET_BITS)
         except OSError as error:
@@ -165,4 +165,4 @@ def _counting(commits: Iterator[FoundCommit], limit: int | None) -> Iterator[Fou
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot read {path}: {error.strerror}; put that right")
+    return StoreError(f"cannot read {path}: {error.strerror}; correct the cause")

@@ -16,7 +16,7 @@ class DirectoryLock:
 
     Raises:
         DirectoryInUse: another broker uses the directory.
-        StoreError: it cannot be created or written to.
+        StoreError: the directory cannot be created or written to.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -44,11 +44,11 @@ class DirectoryLock:
             raise StoreError(f"cannot lock the data directory {directory}: {_reason(error)}") from error
 
     def fileno(self) -> int:
-        """Return the descriptor: a process that inherits it holds the directory, too."""
+        """Return the descriptor of the lock file. A process that inherits the descriptor holds the lock, too."""
         return self._file
 
     def release(self) -> None:
-        """Release the directory; the file stays, so that a name about to vanish cannot be locked."""
+        """Release the lock. The file stays: with its removal, another process could lock a file without a name."""
         os.close(self._file)
 
 

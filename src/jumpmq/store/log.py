@@ -61,7 +61,7 @@ class LogSegment:
         salt: initial value of the segment's checksums.
         epoch: epoch in which the segment was begun.
         end: offset of the end of the last commit.
-        allocated: octets allocated on disk, as far as is known.
+        allocated: number of octets known to be allocated on disk.
         zeroed: offset up to which octets were written, zeros included.
         blocks: number of written blocks.
         batches: batches with unsettled messages in the segment.
@@ -125,7 +125,7 @@ class Log:
         self._next_number = 1
         self._opened: dict[int, OpenFile] = {}
         self._lock = threading.Lock()
-        self._spare: int | None = None  # descriptor to close when clients have taken all others
+        self._spare: int | None = None  # descriptor to close when clients have used up all descriptors
 
     def adopt(self, segments: list[LogSegment], after: int) -> None:
         """Take over segments found at the start, in order; new segments get numbers above ``after``."""
@@ -209,7 +209,7 @@ class Log:
         def remove() -> None:
             nonlocal file
             self.files.remove(segment.path)
-            file = None  # with the last descriptor goes the content, which takes a while
+            file = None  # closing the last descriptor frees the content on disk, which takes time
 
         return remove
 
@@ -228,7 +228,7 @@ class Log:
             file = self._opened.pop(number, None)
             if file is None:
                 file = OpenFile(self.files, self._open(self.path(number)))
-            if number in self.segments:  # else it is forgotten, and its room is given back with the last descriptor
+            if number in self.segments:  # not for a forgotten segment: the cache would keep its disk space in use
                 self._opened[number] = file
             if len(self._opened) > OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
@@ -298,16 +298,16 @@ class Log:
         """Return the error for octets that the system cannot read."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
-            f"{path} cannot be read at octet {position & _OFFSETS} ({what}); they are left out until the broker is "
-            "started again, and stay on disk"
+            f"{path} cannot be read at octet {position & _OFFSETS} ({what}); the messages are left out until the "
+            "broker's next start, and stay on disk"
         )
 
     def damaged(self, position: int, what: str) -> StoreError:
         """Return the error for octets that differ from the written octets."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
-            f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
-            "restore the directory from a backup if you need them"
+            f"{path} is damaged at octet {position & _OFFSETS} ({what}); the messages are left out, all others are "
+            "served: restore the directory from a backup if you need these messages"
         )
 
 

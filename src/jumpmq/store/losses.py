@@ -23,7 +23,7 @@ REMIND_INTERVAL = 3600.0
 """Seconds between reminders of losses in the log."""
 
 LIMIT = 1000
-"""Number of losses listed individually; beyond the limit, only the existence of more losses is reported."""
+"""Number of losses listed individually. One entry, :data:`MORE`, stands for all losses beyond the limit."""
 
 MORE = f"more than {LIMIT} losses were found; `jumpmq check` names all, while the broker is stopped"
 

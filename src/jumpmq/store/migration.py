@@ -1,7 +1,7 @@
 """Migration of stores of version 0.1, with message batches as rows of SQLite, to logs when opened.
 
-The new store is made beside the old one and takes its place in one step, the renaming of the index: a crash before it
-leaves the old store, and the next start begins again.
+The new store is made in a subdirectory, and replaces the old store in one step, the renaming of the index. After a
+crash before the renaming, the old store is still complete, and the next start repeats the migration.
 """
 
 import logging
@@ -68,12 +68,12 @@ def migrate(directory: Path, open_store: Callable[[Path], NewStore]) -> None:
         open_store: opens a store of this version.
 
     Raises:
-        StoreError: the new store cannot be written; the old one is as it was.
-        sqlite3.Error, OSError: the old one cannot be read, or the files cannot be moved.
+        StoreError: the new store cannot be written; the old store is unchanged.
+        sqlite3.Error, OSError: the old store cannot be read, or the files cannot be moved.
     """
     work, path = directory / WORK, directory / schema.FILE_NAME
     shutil.rmtree(work, ignore_errors=True)
-    shutil.rmtree(directory / DIRECTORY, ignore_errors=True)  # of a migration that was interrupted
+    shutil.rmtree(directory / DIRECTORY, ignore_errors=True)  # from an interrupted migration
     work.mkdir(mode=0o700)
     old = sqlite3.connect(path, isolation_level=None)
     try:
@@ -138,7 +138,7 @@ def _settled(old: sqlite3.Connection, path: Path) -> Iterator[tuple[int, set[int
         if crc_of_settlement(batch_id, seqs) == crc:
             yield batch_id, set(array("q", seqs))
         else:
-            log.warning("%s: which messages were acknowledged is damaged; some are delivered again", path)
+            log.warning("%s: acknowledgements are damaged; their messages are delivered again", path)
 
 
 def _messages(octets: bytes) -> Iterator[Message]:

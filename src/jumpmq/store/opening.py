@@ -1,5 +1,5 @@
-"""Opening a data directory: what an older version left is moved into a log, a damaged index is set aside, what may not
-be on disk is written again, what is missing is made.
+"""Opening of a data directory: a store of an older version is converted, a damaged index is set aside, the last commit
+is written again, and missing parts are created.
 """
 
 import logging
@@ -19,7 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
-    """Recover the state; an unusable index is set aside, and rebuilt from the log."""
+    """Recover the state of a data directory. An unusable index is set aside, and rebuilt from the log.
+
+    Raises:
+        StoreError: the state cannot be recovered.
+    """
     try:
         return Recovery(directory, files, note)
     except Damaged as damage:
@@ -27,19 +31,20 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
         try:
             aside = schema.set_aside(path)
         except OSError as error:
-            raise StoreError(f"cannot rename {path}, a damaged file: {error.strerror}; put that right") from damage
-        log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
+            raise StoreError(f"cannot rename {path}, a damaged file: {error.strerror}; correct the cause") from damage
+        log.warning("%s; the file is kept as %s. Some messages may come again", damage, aside)
         return Recovery(directory, files, note, without_index=True)
 
 
 def write_tail_again(found: Recovery, files: Files) -> None:
     """Write and sync the last commit again, before later commits depend on it.
 
-    The process before may have been killed in front of the commit's sync, or by that sync's failure. In the second case
-    the system shows octets that are not on disk, and holds them for written: only another write has them synced.
+    The previous process may have ended before the commit's sync, or because of a failed sync. After a failed sync, the
+    system's cache contains octets that are missing on disk but count as written. Only another write makes the system
+    sync these octets.
 
     Raises:
-        StoreError: the disk does not take them, though it has room.
+        StoreError: the commit cannot be written, and the disk is not full.
     """
     if found.tail is None:
         return
@@ -54,29 +59,29 @@ def write_tail_again(found: Recovery, files: Files) -> None:
     except OSError as error:
         text = f"cannot write the last commit of {segment.path} again: {error.strerror}"
         if error.errno not in NO_ROOM:
-            raise StoreError(f"{text}; put that right") from error
-        log.warning("%s", text)  # a disk that never overwrites: clients may make room
+            raise StoreError(f"{text}; correct the cause") from error
+        log.warning("%s", text)  # a full disk that never overwrites in place: clients may free room by consuming
 
 
 def migrate(directory: Path, open_store: Callable[[Path], migration.NewStore]) -> None:
     """Convert a store of an older version, if present, to a log.
 
     Raises:
-        StoreError: that fails; the store is as it was.
+        StoreError: the conversion failed; the store is unchanged.
     """
     if not migration.is_old(directory):
         return
     try:
         migration.migrate(directory, open_store)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot move the store in {directory} into a log: {error}; it is as it was") from error
+        raise StoreError(f"cannot move the store in {directory} into a log: {error}; the store is unchanged") from error
 
 
 def create(directory: Path) -> None:
     """Create missing parts of a store.
 
     Raises:
-        StoreError: it cannot be made.
+        StoreError: a part cannot be created.
     """
     path = directory / schema.FILE_NAME
     try:

@@ -10,9 +10,10 @@
           │    a second has passed                      │ failed
           └──────────────────────────────── RETRYING ◀──┤ │ failed, and copies may have the commit STOPPED ◀───┘
 
-Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only; any other state tells what delays
-the commit. :class:`~jumpmq.store.staging.Staging` tells whether a commit is wanted. On a full disk, changes that free
-room are written first: the state goes from RETRYING to WRITING, possibly to ROLLING, and back to RETRYING.
+Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only; any other state is the reason for
+the next commit's delay. :attr:`~jumpmq.store.staging.Staging.wanted` is True if a commit is due. On a full disk,
+changes that free room are written first: the state goes from RETRYING to WRITING, possibly to ROLLING, and back to
+RETRYING.
 """
 
 import enum
@@ -50,7 +51,7 @@ class PipelineStep(enum.Enum):
     STOPPED = "stopped for good"
 
 
-# A global is found sooner than a member of an enumeration.
+# Globals, because access to a member of an enumeration is slower.
 IDLE, PREPARING, WRITING, RETRYING, ROLLING, STOPPED = PipelineStep
 
 
@@ -98,7 +99,7 @@ class Pipeline:
         self._retry_interval = retry_interval
         completion.begin(number)
         self._stored: deque[Prepared] = deque()  # commits on disk, but not complete
-        self._stored_bytes = 0  # octets of these commits
+        self._stored_bytes = 0  # octets of the commits in _stored
         self._upkeep = upkeep
         self._writer = writer
         self._reserve = reserve
@@ -237,8 +238,8 @@ class Pipeline:
     def _on_written(self, prepared: Prepared) -> None:
         """Process a stored commit.
 
-        If the commit is complete by being stored, waiting callers are notified before the index notes the commit, so
-        that clients continue meanwhile.
+        If the commit is complete at once, waiting callers are notified before the index notes the commit: clients
+        continue in the meantime.
         """
         if not prepared.relief:
             self.error = None
@@ -249,13 +250,13 @@ class Pipeline:
         prepared.number = self._number
         complete = None if self._stored else self._completion.of(self._number)
         if complete is not None:
-            # Confirms first: they do not depend on the notes, and clients go on meanwhile.
+            # Confirms come first: they do not depend on the notes, and clients can continue.
             self._tell(prepared, complete)
             self._note_places(prepared)
             self._staging.written()
             self._take_note(prepared, complete)
         else:
-            # Stored, and not complete: its place in the log is known, but neither the index nor a client hears of it.
+            # Stored, but not complete: the place in the log is noted, but index and clients are not notified.
             self._note_places(prepared)
             self._staging.stored()
             self._stored.append(prepared)
@@ -307,7 +308,7 @@ class Pipeline:
             batch.written(count)
 
     def _take_note(self, prepared: Prepared, complete: Complete) -> None:
-        """Allow the index to include a complete commit, and segments to be removed because of it."""
+        """Let the index include a complete commit, and let segments consumed by the commit be removed."""
         changes, segment = prepared.changes, prepared.segment
         if segment is not None:
             for stream, _ in prepared.streams:
@@ -360,7 +361,7 @@ class Pipeline:
             upkeep.snapshot(staging.next_receipt + 1, self.last_complete)
         if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not (staging.settles or self._stored)):
             upkeep.write_index(self.last_complete)
-        if not self._stored or not any(one.moved for one in self._stored):  # what was moved is not moved once more
+        if not self._stored or not any(one.moved for one in self._stored):  # otherwise the same parts move twice
             upkeep.look()
 
     def make_room(self) -> None:
@@ -420,21 +421,22 @@ class Pipeline:
         self._wait_to_retry()
         self._rest()
         self.error = StoreError(
-            f"cannot write to {self._log.directory}: {error.strerror or error}; nothing more is confirmed until that "
-            "is put right"
+            f"cannot write to {self._log.directory}: {error.strerror or error}; nothing more is confirmed until a "
+            "write succeeds"
         )
         self._call(self._on_error, self.error)
 
     def _stop(self, error: OSError) -> NoReturn:
-        """Stop writing. A new commit with the number of the failed commit would differ from the failed commit at the
-        copies.
+        """Stop writing. A retry is not possible: the copies may have the failed commit, and a new commit with the same
+        number would differ.
 
         Raises:
             Unsynced: always.
         """
         self.state = STOPPED
         self.error = Unsynced(
-            f"cannot sync {self._log.directory}: {error.strerror or error}; the copies may have more than this disk"
+            f"cannot sync {self._log.directory}: {error.strerror or error}; the copies may have commits that this disk "
+            "lacks"
         )
         raise self.error
 

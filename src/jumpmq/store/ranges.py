@@ -1,4 +1,4 @@
-"""Sets of message numbers, kept as disjoint ranges: small where neighbours come together."""
+"""Sets of message numbers, stored as disjoint ranges: compact if most numbers are neighbours."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -9,7 +9,7 @@ class Ranges:
     """A set of integers.
 
     Attributes:
-        count: how many there are.
+        count: number of integers.
     """
 
     __slots__ = ("_firsts", "_lasts", "count")
@@ -24,7 +24,7 @@ class Ranges:
         return place >= 0 and number <= self._lasts[place]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """The ranges in order, as (first, last)."""
+        """Iterate over the ranges in order, as (first, last)."""
         return zip(self._firsts, self._lasts, strict=True)
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Ranges:
         return added
 
     def encode(self) -> bytes:
-        """All ranges as native 64-bit integers: the firsts, then the lasts."""
+        """Return all ranges as native 64-bit integers: the firsts, then the lasts."""
         return self._firsts.tobytes() + self._lasts.tobytes()
 
     @classmethod

@@ -11,7 +11,7 @@ from jumpmq.store.log import OFFSET_BITS, Log
 from jumpmq.store.records import Content, block_is_whole
 
 GAP = 64 << 10
-"""Octets of foreign data between two blocks read along in a single call, rather than in two calls."""
+"""Maximum octets of foreign data between two blocks that are read in a single call."""
 
 SPAN = 4 << 20
 """Maximum octets read per call, except for a longer block."""
@@ -22,14 +22,14 @@ RETRIES = 2
 
 
 class BlockReader:
-    """Reads blocks; damaged or unreadable blocks are left out, and reported once. Nothing is settled thereby.
+    """Reads blocks. Damaged or unreadable blocks are left out, and reported once; their messages stay unsettled.
 
     Args:
         log: the segments.
-        on_loss: told of what is damaged, in the thread that reads.
+        on_loss: called with a sentence about damaged or unreadable blocks, in the reading thread.
 
     Attributes:
-        queue_name: what operators call the queue of a number.
+        queue_name: returns the name of a queue for operators, by number.
     """
 
     def __init__(
@@ -38,11 +38,15 @@ class BlockReader:
         self.queue_name = queue_name
         self._log = log
         self._on_loss = on_loss
-        self._named: set[int] = set()
-        self._unread: set[int] = set()  # where a read has failed, and none has succeeded since
+        self._named: set[int] = set()  # positions of reported blocks
+        self._unread: set[int] = set()  # positions of blocks whose last read failed
 
     def contents(self, batch: Batch, first: int | None, last: int | None) -> Iterator[Content]:
-        """The blocks of a batch that may hold messages ``first`` to ``last``."""
+        """Yield the readable blocks of a batch that may hold messages ``first`` to ``last``.
+
+        Raises:
+            StoreError: the segment was removed: the messages were moved, or are gone.
+        """
         for span in _spans(batch.blocks(first, last)):
             start = span[0][0]
             length = span[-1][0] + span[-1][1] - start
@@ -69,14 +73,14 @@ class BlockReader:
         """Return the messages of a batch on disk, settled messages included, numbered ``first`` to ``last``.
 
         Raises:
-            StoreError: they are gone.
+            StoreError: the messages are gone.
         """
         while True:
             positions = batch.positions
             try:
                 return self._messages(batch, first, last)
             except StoreError:
-                if batch.positions is positions:  # else moved meanwhile
+                if batch.positions is positions:  # else the batch was moved during the read: read again
                     raise
 
     def _messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
@@ -108,7 +112,7 @@ class BlockReader:
     def _name(
         self, batch: Batch, span: list[tuple[int, int]], what: str, error: Callable[[int, str], StoreError]
     ) -> None:
-        """Tell of neighbouring blocks of a batch, once."""
+        """Report neighbouring blocks of a batch, once."""
         position = span[0][0]
         if position not in self._named:
             self._named.add(position)
@@ -122,7 +126,7 @@ def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]
     """Return the lowest number of a batch's block, and the highest possible number of the last block."""
     positions, firsts = list(batch.positions), list(batch.firsts)
     if position not in positions or last_position not in positions:
-        return batch.first_seq, batch.last_seq  # moved meanwhile
+        return batch.first_seq, batch.last_seq  # the batch was moved during the read
     ends = [first - 1 for first in firsts[1:]] + [batch.last_seq]
     return firsts[positions.index(position)], ends[positions.index(last_position)]
 

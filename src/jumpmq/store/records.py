@@ -2,12 +2,12 @@
 
 A segment file begins with an :class:`Opening`. Commits follow, numbered without a gap, each with a frame and blocks::
 
-    frame   "JMQC", CRC-32 of the rest of the frame and of the blocks' heads, number, length, how many blocks
+    frame   "JMQC", CRC-32 of the rest of the frame and of the blocks' heads, number, length, number of blocks
     block   head: CRC-32 of the rest of the block; kind, flags, count, length, octets of bodies, queue, first seq
             content, filled up to 8 octets with zeros
 
-All integers are little-endian. Every checksum begins with the segment's salt, a random number. Remains of an older file
-on the disk, or a published body, therefore never pass for a commit.
+All integers are little-endian. Every checksum begins with the segment's salt, a random number. Neither remains of an
+older file on the disk nor a published body can therefore pass as a commit.
 
 Contents by kind:
 
@@ -18,7 +18,7 @@ Contents by kind:
 - ``DEFINITIONS``: a JSON list with [kind, key] for each removed definition, followed by [kind, key, value] for each new
   or changed definition.
 - ``DROPPED``: 64-bit integers: queues dropped with all their content.
-- ``CLEAN``: empty; the mark of a clean stop.
+- ``CLEAN``: empty; the marker of a clean stop.
 - ``STREAM``: a chunk of a stream; the head has the stream's number and the first offset. The content is two 64-bit
   integers (first offset of the stream's segment, position of the chunk in the segment's file), then the chunk.
 """
@@ -62,8 +62,8 @@ MAX_COUNT = 4096
 """Maximum number of messages in a block, and in a batch."""
 
 MAX_ROWS = 8
-"""Maximum number of messages written as rows, in a sixth of the time (measured). With a common exchange and common
-properties, stored once in columns, rows repeat both values per message."""
+"""Maximum number of messages written as rows. Rows take a sixth of the time of columns (measured), but repeat a common
+exchange and common properties per message. Columns store common values once."""
 
 GATHER = 4096
 """Average body size from which bodies are written in place instead of being copied side by side."""
@@ -77,7 +77,9 @@ CHUNK_AT = struct.Struct("<qq")
 """Prefix of a stream chunk: the first offset of the segment, and the position in the segment file."""
 _OPENING = struct.Struct("<8sIIQI")
 _OPENING_MAGIC, _EPOCHLESS_MAGIC = b"JumpMQ\0\3", b"JumpMQ\0\2"
-"""The second begins segments of version 0.2, with 64-bit numbers: the upper 32 bits, zeros, read as epoch 0."""
+"""Magic octets of a segment's opening. Segments of version 0.2 have the second value and a segment number of 64 bits,
+whose upper 32 bits, zeros, are read as epoch 0.
+"""
 OPENING_SIZE = 2 * (_OPENING.size + 4)
 """Octets before a segment's first commit."""
 _PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
@@ -396,7 +398,7 @@ def _integers(octets: bytes, code: str, at: int, count: int) -> tuple["memoryvie
     return memoryview(octets)[at:end].cast(code), end  # type: ignore[call-overload]
 
 
-# --- all else ---
+# --- other contents ---
 
 
 def settled_block(settled: Iterable[tuple[int, Iterable[tuple[int, int]]]]) -> Block:

@@ -1,7 +1,7 @@
 """Recovery of a data directory's state at opening: the index, and the log behind the index.
 
-Nothing is changed by looking. Bodies are not read, but those of the last commit: only that one can be unfinished, as
-none is begun before the one before it is on disk.
+Recovery changes no file. Only the last commit is read with its bodies, because only the last commit can be unfinished:
+a commit begins after the previous commit is on disk.
 """
 
 import json
@@ -38,29 +38,29 @@ class Recovery:
     Args:
         directory: the data directory.
         files: the file calls to use.
-        note: what the batches call when something of them is settled.
-        without_index: look at the log alone, as far as it goes back, and at the copy of the definitions.
-        before: of a copy of a log that another process writes, the first segment that is left out; all before it is
-            complete, so that what is unfinished or damaged there is missing.
+        note: called by the batches with each settlement.
+        without_index: True to use only the existing segments of the log, and the copy of the definitions.
+        before: first segment to leave out, for a copy whose log another process writes; None to read the whole log. All
+            commits in earlier segments are complete, so an unfinished or damaged commit there is a loss.
 
     Attributes:
         definitions: JSON text by (kind, key), in order.
-        queues: batches by queue id, in order, as long as something of them is left.
+        queues: batches with unsettled messages by queue id, in order.
         segments: the log's files, in order.
         last_commit: number of the last commit in the log.
-        tail: the last commit that was read, as the segment and where it begins; None where the index covers the log.
-        clean: whether the last stop was clean.
-        replayed_from: the first segment that the index does not cover.
-        highest_segment: the highest number that a file of the log has.
-        warnings: what is damaged, and what was done about it.
-        losses: what is missing, a sentence each.
-        lost: what is left of batches of which something is missing, by the id under which the index has all.
-        whole: whether no definition is missing.
-        unindexed: what the index does not know yet.
+        tail: the last replayed commit, as (segment, offset); None if the index covers the log.
+        clean: True if the last stop was clean.
+        replayed_from: first segment that the index does not cover.
+        highest_segment: highest number of a segment's file.
+        warnings: sentences about damage, with the action taken.
+        losses: sentences about missing content.
+        lost: remaining parts of batches with missing blocks, by the batch's id in the index.
+        whole: True if no definition is missing.
+        unindexed: changes that are not in the index yet.
 
     Raises:
         Damaged: the index cannot be used, and must be set aside.
-        StoreError: the files cannot be read, or are none of this version.
+        StoreError: the files cannot be read, or have another version.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Recovery:
         self.segments: list[LogSegment] = []
         self.last_commit = 0
         self.tail: tuple[LogSegment, int] | None = None
-        self._gapless_from: int | None = None  # first segment of the gapless end; None if unknown
-        self._stopped_at = 0  # number of the last commit, where the index was written at a clean stop
+        self._gapless_from: int | None = None  # from this segment on, no segment may be missing; None if unknown
+        self._stopped_at = 0  # number of the last commit, if the index was written at a clean stop; else 0
         self.clean = True
         self.replayed_from = 0
         self.warnings: list[str] = []
@@ -91,11 +91,12 @@ class Recovery:
         self._before = before
         self._by_id: dict[int, Batch] | None = None
         self._pieces: dict[int, list[StreamChunk]] = {}  # chunks not in the index, by stream
-        self._gaps: list[Gap] = []  # stretches of the log that are missing
+        self._gaps: list[Gap] = []  # missing stretches of the log
         self._has_index = self._has_copy = False
-        # Behind what is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
+        # Queues with a batch begun after the last missing stretch; None if no stretch is missing. The first block of
+        # another queue begins a new batch, because the batch's real beginning may be lost.
         self._begun: set[int] | None = None
-        self._parts: set[Batch] = set()
+        self._parts: set[Batch] = set()  # batches whose beginning is lost
         self.whole = True
         self._defined_from = 0
         path = directory / schema.FILE_NAME
@@ -107,17 +108,17 @@ class Recovery:
         self._read_copy(directory / definitions.FILE_NAME, lost)
         if before is not None:
             self._gapless_from = self.replayed_from or 1
-        # The index says from which segment on the log is replayed. Only then is it known which batches are read from
-        # segments, so that a segment that is missing is a loss only of what is still needed.
+        # The replay begins at the segment named by the index. Afterwards all batches are known, so that a missing
+        # segment counts as a loss of the unsettled messages only.
         self._replay(directory / DIRECTORY)
         self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()
         if self.segments and not self._has_index and not without_index:
-            self.warnings.append(f"{path} is missing; it is made again from the log. Some messages may come again")
+            self.warnings.append(f"{path} is missing, and is rebuilt from the log. Some messages may come again")
         if self.segments and self.segments[0].first_commit > 1 and not (self._has_index or self._has_copy):
             self.losses.append(
-                f"{path} and {directory / definitions.FILE_NAME} are missing or damaged: what was declared before "
-                f"commit {self.segments[0].first_commit} is not known"
+                f"{path} and {directory / definitions.FILE_NAME} are missing or damaged: definitions from before "
+                f"commit {self.segments[0].first_commit} are lost"
             )
 
     def _read_index(self, path: Path) -> list[str]:
@@ -125,7 +126,7 @@ class Recovery:
         try:
             found = index.read(path, self._note)
         except StoreError as error:
-            # Where there is a log of ours, a header that says something else is a damaged one.
+            # Next to a log of this version, a header of another format or version means damage.
             if not isinstance(error, Damaged) and _is_ours(path.with_name(DIRECTORY)):
                 raise schema.damaged(path, "its header") from error
             raise
@@ -149,7 +150,7 @@ class Recovery:
             elif lost != [] or copy.segment > self._defined_from:
                 self._take_copy(copy)
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
+            raise StoreError(f"cannot read {path}: {error.strerror}; correct the cause") from error
 
     def _take_copy(self, copy: definitions.ScannedFile) -> None:
         before, self.definitions = self.definitions, copy.definitions()
@@ -178,24 +179,24 @@ class Recovery:
             segment = LogSegment(path, file.opening)
             segment.end = segment.allocated = file.size
             if self.segments and self.segments[-1].number == segment.number:
-                self.warnings.append(f"{path} is a copy of {self.segments[-1].path}; it is left out")
+                self.warnings.append(f"{path} is a copy of {self.segments[-1].path}, and is left out")
                 continue
             self._miss_before(segment)
             if self._before is not None and segment.number >= self._before:
                 break
             self.segments.append(segment)
-            is_last = place >= last  # those behind it were made, and never written to
+            is_last = place >= last  # later files exist, but have no commits
             if segment.number >= self.replayed_from or (is_last and not self.last_commit):
                 following = (one for _, one in known[place + 1 :])
                 limit = given_up(following, synced) if self._before is None else sys.maxsize
                 self._replay_segment(segment, file, limit)
         for _, file in known:
             file.close()
-        # The index is written up to a segment that is there, but for a clean stop: that one begins with the next start.
+        # The index names an existing segment to continue with. Only after a clean stop, the next start creates it.
         start = self._gapless_from
         if start is not None and start > self.highest_segment and not self._stopped_at:
             path = directory / file_name(start)
-            self._miss(f"{path}, the last file of the log, is missing, and all that was committed in it")
+            self._miss(f"{path}, the last file of the log, is missing, with all its commits")
             self.highest_segment = start
 
     def _miss_before(self, segment: LogSegment) -> None:
@@ -210,10 +211,10 @@ class Recovery:
                 self._miss(f"{commits} of the log are missing, between {before} and {segment.path}")
         elif segment.number > start:
             path = segment.path.with_name(file_name(start))
-            self._miss(f"{path} is missing, and all that was committed there up to commit {segment.first_commit - 1}")
+            self._miss(f"{path} is missing, with all commits up to {segment.first_commit - 1}")
 
     def _miss(self, what: str) -> None:
-        """Record a missing part of the log; later records tell the missing messages."""
+        """Record a missing part of the log; later records tell which messages are missing."""
         self.whole = False
         self._begun = set()
         self._gaps.append(Gap(what, {queue: batches[-1].last_seq for queue, batches in self.queues.items()}))
@@ -222,21 +223,21 @@ class Recovery:
         try:
             file = OpenSegment(self._files, path)
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
+            raise StoreError(f"cannot read {path}: {error.strerror}; correct the cause") from error
         if file.opening is None:
-            if not file.is_blank:  # else it was being made when the power failed, or the disk
+            if not file.is_blank:  # else the power or the disk failed while the file was made
                 self.whole = False
-                self.losses.append(f"{path} is damaged at its beginning; nothing of it can be used")
+                self.losses.append(f"{path} is damaged at its beginning; the whole file is unusable")
             file.close()
             return None
         return file
 
     def _replay_segment(self, segment: LogSegment, file: SegmentFile, limit: int | None) -> None:
-        """Take in a segment's commits.
+        """Apply a segment's commits.
 
         Args:
-            limit: commits from this number on were given up and written again; None in the last segment, whose last
-                commit may be unfinished.
+            limit: number of the first abandoned commit: later segments have commits with the same numbers. None in the
+                last segment, where the last commit may be unfinished.
         """
         applies = segment.number >= self.replayed_from
         waiting: FoundCommit | None = None
@@ -252,16 +253,16 @@ class Recovery:
             self.clean = False
         elif limit is None and not waiting.damaged and not file.is_whole(waiting):
             self.warnings.append(
-                f"{segment.path}: commit {waiting.number} at octet {waiting.offset} was never finished, or is damaged; "
-                "it is left out"
+                f"{segment.path}: commit {waiting.number} at octet {waiting.offset} is unfinished or damaged, and is "
+                "left out"
             )
             return
         else:
             self._take(segment, file, waiting, applies)
         if limit is None and applies and any(file.octets(segment.end, FRAME.size)):
             self.warnings.append(
-                f"{segment.path}: what follows commit {self.last_commit} at octet {segment.end} was never finished, "
-                "or is damaged; it is left out"
+                f"{segment.path}: the octets behind commit {self.last_commit}, from octet {segment.end} on, are an "
+                "unfinished or damaged commit, and are left out"
             )
 
     def _take(self, segment: LogSegment, file: SegmentFile, found: FoundCommit, applies: bool) -> None:
@@ -269,8 +270,8 @@ class Recovery:
         segment.blocks += len(found.blocks)
         if applies and (found.damaged or (self._before is not None and not file.is_whole(found))):
             self._miss(
-                f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} parts "
-                "of what was there are whole, the others are left out"
+                f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} "
+                "undamaged parts are used, the others are left out"
             )
         self.last_commit, self.tail = found.number, (segment, found.offset)
         self.clean = bool(found.blocks) and found.blocks[-1].head.kind == records.CLEAN
@@ -307,8 +308,8 @@ class Recovery:
             int(key): Bounds.decode(text) for (kind, key), text in self.definitions.items() if kind == kinds.STREAM
         }
         for number, bounds in found.items():
-            was_given = self.clean and not bounds.end and number not in self._pieces  # files, while no broker ran
-            if self._gaps or was_given:  # what there is may be in the streams' files alone
+            was_given = self.clean and not bounds.end and number not in self._pieces  # files added while stopped
+            if self._gaps or was_given:  # the streams' files may have more messages than log and index
                 found[number] = bounds._replace(is_exact=False)
         nothing = Bounds(0, 0, 0, 0, 0)
         floors = {int(key): int(text) for (kind, key), text in self.definitions.items() if kind == kinds.STREAM_FLOOR}
@@ -321,7 +322,7 @@ class Recovery:
         last = head.first + head.rows - 1
         batch: Batch | None
         if head.kind == MOVED:
-            id = int.from_bytes(file.octets(start, 8), "little", signed=True)  # perhaps damaged
+            id = int.from_bytes(file.octets(start, 8), "little", signed=True)  # possibly damaged
             batch = self._batch(id)
             if batch is not None:
                 batch.move(position, head.extent, head.first)
@@ -335,7 +336,7 @@ class Recovery:
         batches = self.queues.setdefault(head.queue, [])
         continues = head.kind == MESSAGES and batches and not head.flags & records.NEW
         if continues and batches[-1].positions[-1] >= position:
-            return  # the index, which has only batches that began before, was ahead
+            return  # the index already has this block: the index may cover more than the segment that it names
         if head.kind == MOVED:
             self._supersede(batches, head.first, last)
         lost = self._begun is not None and head.queue not in self._begun
@@ -356,14 +357,14 @@ class Recovery:
                 batch.begin_again(head.first)
                 self.unindexed.changed[batch] = None
         self._extend(batch, position, head, last)
-        if head.kind == MOVED:  # by the former number, in case of another move
+        if head.kind == MOVED:  # keep the former id: a later move names the batch by this id
             batch.id = id
             assert self._by_id is not None
             self._by_id[id] = batch
 
     def _supersede(self, batches: list[Batch], first: int, last: int) -> None:
-        """Forget parts of a batch with a lost beginning, removed with its segment: all remaining
-        messages were moved.
+        """Forget parts of a batch whose beginning was removed with its segment: the moved block has all remaining
+        messages.
         """
         parts = [batch for batch in batches if batch.first_seq <= last and batch.last_seq >= first]
         for part in self._parts.intersection(parts):
@@ -411,7 +412,7 @@ class Recovery:
                 self.unindexed.forget(batch)
             self._pieces.pop(queue, None)
 
-    # --- what is left ---
+    # --- comparison with the files ---
 
     def _hold_against_files(self, directory: Path) -> None:
         """Report content of the log known to the index but missing in the files; the rest of the affected batches
@@ -443,7 +444,7 @@ class Recovery:
     def _without(self, batch: Batch, missing: list[int], segments: dict[int, LogSegment]) -> Batch:
         """Return the rest of a batch with missing blocks, under the same id."""
         left = Batch(batch.queue_id, self._note)
-        bounds = []  # the lowest number of each block that is left, and the highest
+        bounds = []  # lowest and highest number of each remaining block
         for row, position in enumerate(batch.positions):
             segment = segments.get(position >> OFFSET_BITS)
             if row in missing or segment is None:
@@ -452,7 +453,7 @@ class Recovery:
             octets = file.octets(position - segment.position(0), batch.lengths[row])
             file.close()
             if not records.block_is_whole(octets, segment.salt):
-                continue  # it is named when it is read, like all that is damaged
+                continue  # a read of the block reports the damage
             content = records.Content(octets)
             left.add_block(position, batch.lengths[row], batch.firsts[row])
             bounds.append((batch.firsts[row], content.last))
@@ -489,8 +490,8 @@ class Gap:
     """A missing stretch of the log.
 
     Args:
-        what: in a sentence.
-        known: by queue, the highest number of a message before it, as far as something of the queue was left then.
+        what: sentence about the missing stretch.
+        known: highest number of a message before the gap by queue, for queues with batches before the gap.
     """
 
     def __init__(self, what: str, known: dict[int, int]) -> None:
@@ -515,7 +516,7 @@ class Gap:
         ]
         if len(self._messages) > NAMED:
             parts.append(f"messages of {len(self._messages) - NAMED} more queues")
-        return f"{self._what}; among them may be {', '.join(parts)}" if parts else self._what
+        return f"{self._what}; possibly missing: {', '.join(parts)}" if parts else self._what
 
 
 def _number(opened: tuple[Path, OpenSegment]) -> int:
@@ -530,7 +531,7 @@ def _has(segments: dict[int, LogSegment], position: int, length: int) -> bool:
 
 
 def _is_covered(batch: Batch, segments: dict[int, LogSegment]) -> bool:
-    """Return True if the files have all blocks of a batch, judged for a single file by the last block."""
+    """Return True if a single file has all blocks of a batch; False also for a batch in several files."""
     positions = batch.positions
     one_file = positions[0] >> OFFSET_BITS == positions[-1] >> OFFSET_BITS
     return one_file and _has(segments, positions[-1], batch.lengths[-1])
@@ -569,8 +570,8 @@ def _join(ranges: list[tuple[int, int]], first: int, last: int) -> None:
 def _state(directory: Path, segment: LogSegment | None, number: int) -> str:
     """Return the problem of a segment with missing messages."""
     if segment is None:
-        return f"{directory / file_name(number)} is not there, or not readable"
-    return f"{segment.path} ends at octet {segment.end}, before them"
+        return f"{directory / file_name(number)} is missing or unreadable"
+    return f"{segment.path} ends at octet {segment.end}, before these messages"
 
 
 def segments_of(batch: Batch) -> range:
@@ -593,9 +594,9 @@ _APPLY: dict[int, Callable[[Recovery, bytes], Any]] = {
     DROPPED: Recovery._drop,
 }
 _LOST = {
-    SETTLED: "which messages were acknowledged there is not known, they are delivered again",
-    DEFINITIONS: "what was declared or deleted there is left out",
-    DROPPED: "which queues were deleted there is not known, their messages stay",
+    SETTLED: "acknowledgements are lost, and their messages are delivered again",
+    DEFINITIONS: "declarations and deletions are lost",
+    DROPPED: "deletions of queues are lost, and the queues' messages stay",
 }
 
 

@@ -1,4 +1,4 @@
-"""Reserved room for a full disk: enough to record consumed messages, and to free disk room."""
+"""Reserved room for a full disk: enough to record settlements, and thereby to free segments."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Reserve:
         return True
 
     def release(self) -> None:
-        """Give the room back."""
+        """Remove the file: its room becomes available."""
         self._there = False
         try:
             self._files.remove(self._path)

@@ -25,7 +25,7 @@ from jumpmq.store.records import (
 )
 
 WINDOW = 1 << 20
-"""Octets read at once."""
+"""Minimum octets per read."""
 
 MAX_LENGTH = 1 << 30
 
@@ -42,10 +42,10 @@ class FoundCommit:
     """A commit, or a stretch of the file in place of one or more commits.
 
     Attributes:
-        offset, end: where in the file.
-        number: of the commit; of a damaged stretch, that of the first that is missing.
-        blocks: what can be used of it.
-        damaged: True for a damaged stretch: it had other blocks with unknown content.
+        offset, end: begin and end in the file, in octets.
+        number: number of the commit; for a damaged stretch, number of the first missing commit.
+        blocks: usable blocks.
+        damaged: True for a damaged stretch, in which further blocks with unknown content are missing.
     """
 
     offset: int
@@ -56,11 +56,11 @@ class FoundCommit:
 
 
 class SegmentFile:
-    """A segment's file, read in windows, bodies left out where they are long.
+    """A segment's file. Reads use a window of the file, and skip long bodies.
 
     Attributes:
-        opening: opening block of the segment; None if damaged: no part of the segment is usable.
-        size: its octets.
+        opening: opening of the segment; None if damaged: no part of the segment is usable.
+        size: size of the file, in octets.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -91,7 +91,7 @@ class SegmentFile:
         return octets if whole else None
 
     def is_whole(self, found: FoundCommit) -> bool:
-        """Return True if all of a commit is as written."""
+        """Return True if all blocks of a commit are undamaged."""
         return all(self.block(place) is not None for place in found.blocks)
 
     def commits(self) -> Iterator[FoundCommit]:
@@ -113,7 +113,7 @@ class SegmentFile:
             offset, number = found.end, found.number + 1
 
     def _commit(self, offset: int) -> FoundCommit | None:
-        """Return the commit at ``offset`` if the frame and the heads of the blocks are as written."""
+        """Return the commit at ``offset`` if the frame and the heads of the blocks are undamaged."""
         assert self.opening is not None
         frame = self.octets(offset, FRAME.size)
         if len(frame) < FRAME.size:
@@ -137,8 +137,8 @@ class SegmentFile:
         return FoundCommit(offset, end, number, blocks) if heads == crc and at == end else None
 
     def _next_commit(self, offset: int, number: int) -> FoundCommit | None:
-        """Return the first good commit of a later number behind ``offset``: evidence that earlier commits were
-        finished.
+        """Return the first undamaged commit of a later number behind ``offset``. Such a commit proves that earlier
+        commits were finished.
         """
         while offset < self.size:
             octets = self.octets(offset, WINDOW)
@@ -184,12 +184,14 @@ class OpenSegment(SegmentFile):
 
 
 def given_up(following: Iterable[OpenSegment], synced: int = 0) -> int | None:
-    """Return the number from which commits of a segment were written again in following segments; None if none were.
+    """Return the number of a segment's first abandoned commit: commits from this number on were written again in
+    following segments. None without abandoned commits.
 
     Args:
         following: the following segments.
-        synced: number of a segment before which all is known to have been synced; 0 for none. An unused segment before
-            it tells the number, too: a later one that is unused may have been created without that.
+        synced: number of a segment; all earlier segments are known to have been synced. 0 if unknown. Up to this
+            number, an unused segment counts, too. A later unused segment proves nothing: after its creation, commits
+            may have continued in the older segment.
     """
     for file in following:
         assert file.opening is not None
@@ -199,7 +201,7 @@ def given_up(following: Iterable[OpenSegment], synced: int = 0) -> int | None:
 
 
 def removed_before(numbers: Sequence[int]) -> int:
-    """Return the number of the last segment before which segments were removed; 0 if none were. All before it was
-    complete, as later segments were consumed and removed.
+    """Return the number of the last segment whose predecessor was removed; 0 without such a segment. All earlier
+    commits are complete, because only segments of complete commits are removed.
     """
     return max((later for one, later in pairwise(numbers) if later > one + 1), default=0)

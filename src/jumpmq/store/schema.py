@@ -1,14 +1,14 @@
 """The file ``jumpmq.db``: tables, creation, and opening.
 
-A SQLite database in WAL mode: what the log said up to some segment, so that a start need not read all of it.
-``application_id`` names the format and ``user_version`` its version; both stand in the file's first 100 bytes, where
-they can be read without touching anything else.
+A SQLite database in WAL mode: the content of the log up to a segment, so that a start reads only the rest of the log.
+``application_id`` is the format and ``user_version`` the format's version. Both are in the file's first 100 octets, and
+can be read without SQLite.
 
-- ``definition``: what was declared, a JSON value a (kind, key). Row ids grow, so they tell the order of insertion.
-- ``batch``: neighbouring messages of a queue and where in the log their blocks are (see :mod:`jumpmq.store.index`).
-- ``settlement``: which messages of a batch are gone while others are not. A table of its own because changing a batch's
-  row would write its places again.
-- ``replay``: the first segment of the log that is not in here yet; after a clean stop, the number of the last commit.
+- ``definition``: definitions, a JSON value per (kind, key). Row ids increase in the order of insertion.
+- ``batch``: neighbouring messages of a queue, with the positions of their blocks (see :mod:`jumpmq.store.index`).
+- ``settlement``: settled messages of batches that have unsettled messages, too. A separate table, because a change of
+  a batch's row would write the positions again.
+- ``replay``: first segment of the log that the index does not cover; after a clean stop, the number of the last commit.
 
 Every ``crc`` is a CRC-32: SQLite detects broken pages, but not a changed octet within one.
 """
@@ -47,7 +47,7 @@ def raise_version(connection: sqlite3.Connection) -> None:
     """
     if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # it is read from the file itself
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # check_header reads the file without the WAL
 
 
 def create(path: Path) -> None:
@@ -89,45 +89,48 @@ def sync_directory(path: Path) -> None:
 
 
 def check_header(path: Path) -> int:
-    """Validate a store by the first 100 bytes, without SQLite, as SQLite would write beside an opened file.
+    """Validate an index by the file's first 100 octets. SQLite is not used, because SQLite would create files beside an
+    opened database.
 
     Returns:
-        the version of its format.
+        The version of the format.
 
     Raises:
-        StoreError: not a SQLite file, not a JumpMQ store, or one of a newer version.
+        StoreError: the file is no SQLite database, is no index of JumpMQ, or has a newer version.
     """
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise damaged(path, "it does not begin as a SQLite database does")
+        raise damaged(path, "the header is not that of a SQLite database")
     if int.from_bytes(header[68:72]) != APPLICATION_ID:
         raise StoreError(f"{path} {_NOT_OURS}")
     version = int.from_bytes(header[60:64])
     if version > VERSION:
         raise StoreError(
-            f"{path} was written by a newer version of JumpMQ (its format is {version}, this one reads {VERSION}); "
-            "install that version, or choose another data directory"
+            f"{path} was written by a newer version of JumpMQ (its format is {version}, this version reads {VERSION}); "
+            "install the newer version, or choose another data directory"
         )
     return version
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Compare the tables of an opened file with those above, and check the pages' integrity.
+    """Compare the tables of an opened file with :data:`TABLES`, and check the integrity of the pages.
 
     Raises:
-        Damaged: they differ, or do not.
+        Damaged: the tables differ, or a page is damaged.
     """
     found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
     if found != set(TABLES):
-        raise damaged(path, "its tables are not those of a JumpMQ store")
+        raise damaged(path, "the tables are not those of a JumpMQ store")
     (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if said != "ok":
         raise damaged(path, said.replace("\n", " "))
 
 
 def connect_to_judge(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file without concurrent writers: with an empty log, no trace is left beside the file."""
+    """Return a read-only connection to a file without concurrent writers. Unless SQLite's log has content, SQLite
+    creates no files beside the database.
+    """
     log = path.with_name(path.name + "-wal")
     logged = log.exists() and log.stat().st_size > 0
     location = f"{path.absolute().as_uri()}?{'mode=ro' if logged else 'immutable=1'}"
@@ -139,7 +142,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-    # Debian's SQLite overwrites what is deleted unless told otherwise.
+    # By default, Debian's SQLite overwrites deleted content, which costs writes.
     connection.execute("PRAGMA secure_delete = OFF")
     return connection
 
@@ -160,5 +163,5 @@ def set_aside(path: Path) -> Path:
 
 
 def damaged(path: Path, detail: str) -> Damaged:
-    """Return the error for an untrustworthy index."""
+    """Return the error for a damaged index."""
     return Damaged(f"{path} is damaged ({detail}); {_DAMAGED}")

@@ -24,7 +24,7 @@ long.
 """
 
 LARGE_BODY = 64 << 10
-"""Average octets of a body from which on a commit costs the broker's thread next to nothing."""
+"""Average octets of a body from which on the broker's thread spends next to no time on a commit."""
 
 LARGE_COMMIT_FACTOR = 4
 """Factor by which a commit of large bodies may exceed the limit. Writing 32 MB at once is 1.5 times as fast as
@@ -49,10 +49,10 @@ together.
 class Staging:
     """Changes that the broker's thread has staged, and that no commit has written to disk yet.
 
-    The changes of a turn go into one commit. When the turn ends, its changes join those of earlier turns for the next
-    commit (:meth:`take`). If these are enough for a commit, they are sealed, and later turns go into another commit.
-    Only one commit is taken at a time: it is written (:meth:`written`) or returned (:meth:`put_back`) before the next
-    commit is taken.
+    The changes of a turn go into one commit. At the end of the turn, the changes join those of earlier turns for the
+    next commit (:meth:`take`). When the joined changes reach the size limit, they are sealed, and later turns go into
+    another commit. Only one commit is taken at a time: before the next :meth:`take`, the owner calls :meth:`written`,
+    :meth:`stored` or :meth:`put_back`.
 
     Attributes:
         committed: last complete receipt; all lower receipts are complete, too.
@@ -69,9 +69,9 @@ class Staging:
         self._note = noted.append  # one bound method shared by all batches
         self._commit_bytes = commit_bytes
         self._linger_bytes = linger_bytes
-        self._turn = Changes(0)  # of the current turn
-        self._next = Changes(1)  # of ended turns
-        self._sealed: deque[Changes] = deque()  # changes of earlier turns, each as many as a commit should hold
+        self._turn = Changes(0)  # changes of the current turn
+        self._next = Changes(1)  # changes of ended turns
+        self._sealed: deque[Changes] = deque()  # changes of earlier turns, a full commit each
         self._taken: Changes | None = None  # changes being written
         self._stored: deque[Changes] = deque()  # changes on disk, but not complete
         self._growing: dict[int, Batch] = {}  # the batch for a queue's next messages, by number of the queue
@@ -81,7 +81,7 @@ class Staging:
         self._held = 0  # number of callers that are still staging changes of a single commit
         self._failed = False  # True if the last commit was returned: all later changes go into the same commit
 
-    # --- what there is ---
+    # --- state ---
 
     @property
     def staged_bytes(self) -> int:
@@ -130,9 +130,7 @@ class Staging:
         return batches, queues
 
     def _waiting(self) -> tuple[Changes, ...]:
-        """All changes that are not complete, in order, except those of the commit whose completion is being
-        processed.
-        """
+        """Return all incomplete changes in order. A commit whose completion is being processed counts as complete."""
         taken = () if self._taken is None else (self._taken,)
         return (*self._stored, *taken, *self._sealed, self._next, self._turn)
 
@@ -179,7 +177,7 @@ class Staging:
             messages = messages[taken:]
 
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
-        """Stage messages at the end of a stream. They must not change from here on."""
+        """Stage messages at the end of a stream. The messages must not change afterwards."""
         self._turn.stream(log, messages, body_octets(messages))
 
     def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
@@ -187,16 +185,17 @@ class Staging:
         self._turn.import_chunks(log, chunks)
 
     def spill(self, messages: list[Message]) -> None:
-        """Stage transient messages: the current process can read them from disk, and a start drops them.
+        """Stage transient messages, to free memory: this process can read the messages from disk, and the next start
+        drops them.
 
-        The numbers need not follow those of messages spilled before.
+        The numbers may be lower than those of messages spilled before.
         """
         self._next_spill += 1
         self.append(self._next_spill, messages)
         self._growing.pop(self._next_spill, None)  # it never grows
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of a queue's or stream's content. The id is never used again; its batches may still be
+        """Stage the removal of a queue's or stream's content. The id must not be used again; the batches may still be
         settled.
         """
         self._growing.pop(queue_id, None)
@@ -231,18 +230,18 @@ class Staging:
         self._held -= 1
 
     def move(self, moves: Moves) -> None:
-        """Stage the rewriting of the remaining parts of batches, at the end of the current turn, or at once outside a
+        """Stage the rewriting of the remaining parts of batches: at the end of the current turn, or at once outside a
         turn.
 
-        The commit also has all settlements made before the parts were read.
+        The same commit contains all settlements made before the parts were read.
         """
         self._moves = moves
         if not (self._turn or self._noted):
             self._stage_moves()
 
     def end_turn(self) -> None:
-        """Assign the changes staged and settled in this turn to a single commit: the commit of earlier turns if room
-        remains.
+        """Assign the staged changes and settlements of this turn to a single commit: to the commit of earlier turns, if
+        the size limit permits.
         """
         self._settle_noted()
         turn = self._turn
@@ -310,7 +309,7 @@ class Staging:
                 batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
 
     def _stage_moves(self) -> None:
-        _, dropped = self.pending()  # the log says so of these queues: nothing of them follows there
+        _, dropped = self.pending()  # after a queue's drop, no block of the queue may follow in the log
         for batch, messages in self._moves:
             if batch.remaining and batch.positions and batch.queue_id not in dropped:
                 self._next.moved[batch] = messages
@@ -393,7 +392,7 @@ class Staging:
     def request_again(self) -> None:
         """Request a commit of the returned changes.
 
-        If all changes went ahead to free room, the commit is empty; its completion notifies waiting callers.
+        The commit is empty if all changes were written earlier to free room. Its completion notifies waiting callers.
         """
         self._requested = True
 

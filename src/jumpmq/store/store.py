@@ -1,14 +1,14 @@
 """The store: the broker's durable state, in a log from which everything else can be rebuilt.
 
-How it works. The broker's thread stages work: definitions, messages, what was settled (:mod:`jumpmq.store.staging`).
-``flush`` ends a turn; what the turn staged and settled belongs together, and one commit will hold all of it. A commit
-is cut when the last one is on disk: one frame with what all queues had, appended to the log and synced by a thread that
-does nothing else (:mod:`jumpmq.store.pipeline`). Then ``on_commit`` is called, and the broker confirms what it covers.
-The more publishers there are, the more messages share a commit: that is where the speed comes from.
+The broker's thread stages definitions, messages and settlements (:mod:`jumpmq.store.staging`). :meth:`Store.flush` ends
+a turn; all changes of the turn go into one commit. A commit begins when the previous commit is on disk. The commit has
+the changes of all queues in one frame. A dedicated thread appends the frame to the log, and syncs the log
+(:mod:`jumpmq.store.pipeline`). Then ``on_commit`` is called, and the broker sends the confirms. More publishers at a
+time mean more messages per commit: this is the reason for the store's speed.
 
-The log is the store: replaying it gives the exact state. Now and then an index is written (SQLite), so that a start
-reads only what came after. Segments of the log in which nothing lives go, and what is left of one that is mostly dead
-is rewritten. A message that is settled before it was written never reaches the disk.
+A replay of the log gives the exact state. From time to time an index (SQLite) is updated, so that a start reads only
+the later part of the log. Segments without live content are removed, and the live content of mostly dead segments is
+moved to the current segment. A message settled before its write is never written.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ log = logging.getLogger(__name__)
 class Store(Staging):
     """An open store, held by the current process alone.
 
-    All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call. The owner
-    calls :meth:`completed` when :meth:`fileno` is readable.
+    Call all methods in one thread, the broker's. Exceptions are ``read`` and ``arrow``: any thread may call these. The
+    owner must call :meth:`completed` when :meth:`fileno` is readable.
 
     Attributes:
-        clean: whether the last stop was clean: every settlement was noted. If not, some messages may come again.
-        whole: whether all definitions could be read.
-        streams: what was found of streams at the opening, by the stream's number.
+        clean: True if the last stop was clean, with every settlement in the log. Otherwise some messages may come
+            again.
+        whole: True if all definitions could be read.
+        streams: known state of streams at the opening, by the stream's number.
         stream_sources: origins of imported streams at the opening, by the stream's number.
-        is_copied: whether the home has copies, which have nothing but its log.
-        losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
-        completion: tells which commits are complete.
-        is_closing: whether :meth:`close` was called, perhaps by another thread.
+        is_copied: True if the home has copies. Copies receive the log alone, no other file.
+        losses: unacknowledged losses; see :meth:`keep_losses`.
+        completion: decides which commits are complete.
+        is_closing: True once :meth:`close` was called, possibly by another thread.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Store(Staging):
     ) -> None:
         super().__init__(noted, commit_bytes=commit_bytes, linger_bytes=linger_bytes)
         self.losses = Losses()
-        recorded = _take(found.definitions, kinds.LOSS)  # by an earlier version
+        recorded = _take(found.definitions, kinds.LOSS)  # recorded by an earlier version
         self.losses.restore({loss: json.loads(text) for loss, text in recorded} | dict(_read_losses(directory)))
         if recorded:
             self.losses.keep_again()
@@ -105,21 +106,20 @@ class Store(Staging):
         self._directory, self._recorded_losses = directory, [loss for loss, _ in recorded]
         self._lock = lock
         self.is_closing = False
-        # What was found, until it is handed over:
+        # Recovered content, until definitions() and batches() hand it over.
         self._definitions, self._batches = found.definitions, found.queues
-        self._lost = (
-            found.lost
-        )  # what is left of batches of which something is missing, by id; until that is acknowledged
-        # The parts, each with what it needs of those above it:
+        # Remaining parts of batches with lost blocks, by id, until the losses are acknowledged.
+        self._lost = found.lost
+        # The parts of the store; each part uses only parts above it.
         self._log = Log(directory / DIRECTORY, files, segment_bytes, epoch)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files, tell, ship)
         completion.wake = self._writer.wake
         self.completion = completion
         self._reader = BlockReader(self._log, on_loss=self.losses.add)
-        self._background = Background("jumpmq-background", self._writer.wake)  # the index, and what is to be moved
+        self._background = Background("jumpmq-background", self._writer.wake)  # writes the index, reads parts to move
         self._reading = Background("jumpmq-reading", self._writer.wake)  # reads ahead
-        self._segments = Background("jumpmq-segments", self._writer.wake)  # makes segments
+        self._segments = Background("jumpmq-segments", self._writer.wake)  # creates segments
         self._contents = BatchContents(self._reader, self._reading, self._log.directory)
         self._upkeep = LogUpkeep(
             self._log,
@@ -131,7 +131,7 @@ class Store(Staging):
             files=files,
         )
         self._upkeep.adopt(found, self.streams)
-        if not self.losses:  # what is missing was acknowledged, and the index not written since
+        if not self.losses:  # the losses were acknowledged, but the index has not been written since
             self._upkeep.forget_lost(self._lost)
             self._lost = {}
         self._reserve = Reserve(directory / DIRECTORY, files)
@@ -171,27 +171,29 @@ class Store(Staging):
 
         Args:
             directory: the broker's data directory.
-            on_commit: called by :meth:`completed` with the receipt of a commit that is complete; it covers all lower
-                ones too.
-            on_error: called each time a commit fails. Nothing is lost: the store tries again, and the next
-                ``on_commit`` says that the trouble is over.
+            on_commit: called by :meth:`completed` with the receipt of a complete commit; the receipt covers all lower
+                receipts, too.
+            on_error: called at each failure of a commit. Nothing is lost: the store retries the commit, and the next
+                call of ``on_commit`` reports the success.
             files: the file calls to use.
-            segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
+            segment_bytes: octets after which the log continues in another file; None for a size that fits the disk.
             commit_bytes: octets of bodies after which turns go into another commit.
-            linger_bytes: octets of bodies up to which turns without confirms are put off.
-            epoch: in which this process leads the home, below 2**32; 0 in a home without copies.
-            tell: in a home with copies, a descriptor that does not block, such as a socket's; else -1. It gets the
-                position behind each commit, in 8 octets as the machine has them, once the commit is written and before
-                it is synced; what it does not take is left out. Commits then go through the system's cache, where
-                others read them, and never through the thread of the broker. A sync that fails leaves the copies with
-                what this disk may not have: :meth:`completed` raises :class:`Unsynced`, and the process is to end.
-            ship: gets small commits before they are written, where the file has room for them. A write that fails then
-                counts as a sync that fails.
-            completion: tells which commits are complete; unless given, those on disk are.
+            linger_bytes: octets of bodies up to which the commit of turns without confirms is delayed.
+            epoch: epoch in which this process leads the home, below 2**32; 0 in a home without copies.
+            tell: in a home with copies, a non-blocking descriptor, such as a socket's; else -1. The position behind
+                each commit is written to the descriptor, as 8 octets in native order, after the commit's write and
+                before its sync. A position that the descriptor does not accept is skipped. With ``tell``, commits pass
+                through the system's cache, where other threads read them, and are never written by the broker's
+                thread. After a failed sync, the copies may have commits that this disk lacks: :meth:`completed` raises
+                :class:`Unsynced`, and the process must end.
+            ship: receives small commits before their write, if the file has room. A failed write then counts as a
+                failed sync.
+            completion: decides which commits are complete; None: stored commits are complete.
             retry_interval: seconds between attempts of a failing commit.
 
         Raises:
-            StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
+            StoreError: the directory cannot be used, another broker uses the directory, or the store has another
+                version.
         """
         files = files or Files()
         lock = DirectoryLock(directory)
@@ -201,7 +203,7 @@ class Store(Staging):
             found = opening.look(directory, files, noted.append)
             for warning in found.warnings:
                 log.warning("%s", warning)
-            # Before anything is appended: a commit behind an unsynced one would make its loss a hole.
+            # Before any append: with a commit behind an unsynced commit, a loss of the unsynced commit would be a gap.
             opening.write_tail_again(found, files)
             opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)
@@ -214,7 +216,7 @@ class Store(Staging):
             lock.release()
             raise
 
-    # --- what was found ---
+    # --- recovered content ---
 
     def definitions(self) -> list[tuple[str, str, Any]]:
         """Hand over the definitions found at the opening, as (kind, key, value), in the order of first insertion."""
@@ -223,7 +225,7 @@ class Store(Staging):
         return [(*key, value) for key, value in zip(found, values, strict=True)]
 
     def batches(self) -> dict[int, list[Batch]]:
-        """Hand over the batches found at the opening, by queue id and in order; their messages are not read."""
+        """Hand over the batches found at the opening, by queue id and in order, without reading messages."""
         batches, self._batches = self._batches, {}
         spilled = [queue_id for queue_id in batches if queue_id >= SPILLED]
         self.drop_spilled(spilled)
@@ -232,15 +234,16 @@ class Store(Staging):
         return batches
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of a queue's content, found at the opening or not. The id is not used again, the batches
-        may still be settled."""
+        """Stage the removal of a queue's content, including content not handed over yet. The id must not be used again;
+        the batches may still be settled.
+        """
         self._batches.pop(queue_id, None)
         super().drop_queue(queue_id)
 
-    # --- what is missing, and what is on disk of streams ---
+    # --- losses and streams ---
 
     def keep_losses(self) -> None:
-        """Write losses found since the last call to their file, for later runs. To be called at intervals."""
+        """Write losses found since the last call to the file of losses, for later runs. Call regularly."""
         self.losses.remind()
         if (found := self.losses.take_unkept()) is not None:
             self._background.run(lambda: losses.write(self._directory, found), self._on_losses_kept)
@@ -255,34 +258,35 @@ class Store(Staging):
         self._recorded_losses = []
 
     def acknowledge_losses(self) -> None:
-        """Report the losses no longer."""
+        """Stop reporting the known losses, and remove the lost parts of batches from the index."""
         self.losses.acknowledge()
         self.keep_losses()
         self._upkeep.forget_lost(self._lost)
         self._lost = {}
 
     def bound_stream(self, log: StreamLog) -> None:
-        """Stage a record of a stream's content: for a new stream, or for files from a remote home. Appended messages
-        are in the log, and enter the index automatically."""
+        """Stage a record of a stream's content, for a new stream or for files from a remote home. Appended messages
+        need no call: they are in the log, and enter the index automatically.
+        """
         self.put_text(kinds.STREAM, str(log.number), log.bounds.encode())
 
     def retain_stream(self, log: StreamLog) -> None:
-        """Stage a record of how much retention has left of a stream."""
+        """Stage a record of the lowest offset that a stream's retention has left."""
         self.put_text(kinds.STREAM_FLOOR, str(log.number), str(log.first))
 
     def put_source(self, number: int, source: StreamOrigin | None) -> None:
-        """Stage the origin of a stream's files; None for none any more."""
+        """Stage the origin of a stream's files; None removes the record."""
         if source is None:
             self.delete(kinds.STREAM_SOURCE, str(number))
         else:
             self.put_text(kinds.STREAM_SOURCE, str(number), source.encode())
 
     def sync_stream(self, log: StreamLog) -> None:
-        """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""
+        """Record possibly unsynced files of a stream. They are synced before the index covers the log's copy."""
         self._upkeep.note_streamed(log)
 
     def streams_opened(self) -> None:
-        """All streams with a definition are open: the index may be written from now on."""
+        """Note that all streams with a definition are open: the index may be written from now on."""
         self._upkeep.forget_unopened()
 
     def drop_stream(self, log: StreamLog) -> None:
@@ -298,13 +302,13 @@ class Store(Staging):
         """End a turn, and have everything staged committed as soon as the disk is free.
 
         Args:
-            settlements: whether a commit is worth while if there is nothing but settlements to write.
-            waiting: whether somebody waits for it. If not, it is put off until there is more, or the next flush of
-                somebody who waits: what is settled by then need not be written.
-            begin: whether to begin now; else the caller is to call :meth:`begin` soon.
+            settlements: True if settlements alone are reason enough for a commit.
+            waiting: True if a caller waits for the commit. Otherwise the commit is delayed until it is large enough, or
+                until the next flush with ``waiting``: messages settled by then are never written.
+            begin: True to begin the commit at once; otherwise the caller must call :meth:`begin` soon.
 
         Returns:
-            The receipt that covers all that is staged; an earlier one where nothing is.
+            The receipt of all staged changes; an earlier receipt if nothing is staged.
         """
         receipt = self.request(settlements=settlements, waiting=waiting)
         if begin:
@@ -342,13 +346,14 @@ class Store(Staging):
         return self._pipeline.last_complete
 
     def keep_from(self, segment: int) -> None:
-        """Keep segments from a number on, consumed or not, until this is called with a higher one: followers need their
-        octets."""
+        """Keep segments from a number on, consumed or not, for followers, until a call with a higher number."""
         self._upkeep.keep_from(segment, self._pipeline.last_complete)
 
     @property
     def lineage(self) -> tuple[Stretch, ...]:
-        """Segments of the log in order, with the ends of what is on disk; consumed ones may be missing between them."""
+        """Segments of the log in order, with the ends of their last commits on disk. Consumed segments may be
+        missing.
+        """
         return tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in list(self._log.segments.values()))
 
     def begin(self, *, here: bool = False) -> None:
@@ -356,16 +361,17 @@ class Store(Staging):
         self._pipeline.begin(here=here)
 
     def make_room(self) -> None:
-        """While the disk is short, make room: see :meth:`Pipeline.make_room`. To be called now and then."""
+        """Free room on a nearly full disk: see :meth:`Pipeline.make_room`. Call regularly while the disk is short."""
         self._pipeline.make_room()
 
     def index_definitions(self) -> None:
-        """Move many definitions into the index once no more arrive: see :meth:`Pipeline.index_definitions`. To be
-        called now and then."""
+        """Move many definitions into the index once no more arrive: see :meth:`Pipeline.index_definitions`. Call
+        regularly.
+        """
         self._pipeline.index_definitions()
 
     def fileno(self) -> int:
-        """A descriptor that is readable when :meth:`completed` has something to do."""
+        """Return a descriptor that is readable when :meth:`completed` has work."""
         return self._writer.fileno()
 
     def completed(self) -> None:
@@ -377,7 +383,7 @@ class Store(Staging):
         self._pipeline.begin_again()
 
     def complete(self) -> None:
-        """As :meth:`completed`, for commits alone that were on disk and have become complete."""
+        """Like :meth:`completed`, only for stored commits that have become complete."""
         self._pipeline.complete()
         self._pipeline.begin_again()
 
@@ -410,7 +416,7 @@ class Store(Staging):
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
     ) -> None:
-        """As :meth:`read`, by a thread: see :meth:`BatchContents.read_soon`."""
+        """Like :meth:`read`, in a background thread: see :meth:`BatchContents.read_soon`."""
         self._contents.read_soon(ranges, then)
 
     def is_unread(self, batch: Batch) -> bool:
@@ -418,16 +424,18 @@ class Store(Staging):
         return self._contents.is_unread(batch)
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
-        """All messages of a batch as Arrow columns: see :meth:`BatchContents.arrow`. Any thread may call it."""
+        """Return all messages of a batch as Arrow columns: see :meth:`BatchContents.arrow`. Callable from any
+        thread.
+        """
         return self._contents.arrow(batch)
 
     # --- the end ---
 
     def close(self, *, clean: bool = True) -> None:
-        """Commit everything, mark the stop as clean, and give the directory back.
+        """Commit all staged changes, and release the directory.
 
         Args:
-            clean: whether to mark it so: everything that was delivered is known at the next opening.
+            clean: True to mark the stop as clean: all deliveries are recorded, for the next opening.
 
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.
@@ -449,11 +457,11 @@ class Store(Staging):
 
 
 def _read_losses(directory: Path) -> list[tuple[str, float]]:
-    """Return the recorded losses; a file that cannot be read holds up nothing."""
+    """Return the recorded losses; nothing if the file cannot be read, because a start must not fail for that."""
     try:
         return losses.read(directory)
     except OSError as error:
-        log.warning("cannot read %s: %s; what is missing is found again", directory / losses.FILE_NAME, error)
+        log.warning("cannot read %s: %s; the losses will be found again", directory / losses.FILE_NAME, error)
         return []
 
 

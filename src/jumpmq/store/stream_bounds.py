@@ -1,5 +1,5 @@
-"""The store's record of a stream: the content of the stream's files, so that a start notices missing messages, and cuts
-uncommitted messages.
+"""The store's record of a stream's files. With the record, a start notices missing messages, and cuts off uncommitted
+messages.
 """
 
 import json
@@ -16,13 +16,13 @@ class Bounds(NamedTuple):
     """Minimum content of a stream.
 
     Attributes:
-        first: the lowest offset that retention has left.
-        end: the offset after the last one.
-        segments: how many files these offsets are in.
-        octets: those of all these files but the last.
-        salt: of the last one; no other stream has it.
-        is_exact: whether the log has all that came behind ``end``. In records of older versions it is missing: there,
-            what the files have behind that was committed, too.
+        first: lowest offset left by retention.
+        end: offset behind the last message.
+        segments: number of files with these offsets.
+        octets: octets of all these files except the last.
+        salt: salt of the last file, unique to the stream.
+        is_exact: True if the log has all committed messages from ``end`` on. Records of older versions lack the field:
+            there, messages in the files behind ``end`` were committed, too.
     """
 
     first: int
@@ -33,12 +33,12 @@ class Bounds(NamedTuple):
     is_exact: bool = False
 
     def encode(self) -> str:
-        """As JSON text."""
+        """Return the record as JSON text."""
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod
     def decode(cls, text: str) -> "Bounds":
-        """From JSON text."""
+        """Return the bounds in a record's JSON text."""
         return cls(*json.loads(text))
 
 
@@ -46,9 +46,11 @@ class StreamChunk(NamedTuple):
     """A chunk of a stream in the log.
 
     Attributes:
-        log: the log's file; ``offset`` and ``length`` tell where in it the block lies, and ``salt`` is the file's.
-        first, end: offset of the chunk's first message, and that behind its last.
-        segment, position: first offset of the segment that the chunk belongs to, and where it lies in that file.
+        log: file of the log.
+        offset, length: position and octets of the block in the log's file.
+        salt: initial value of the checksums in the log's file.
+        first, end: offset of the chunk's first message, and offset behind its last message.
+        segment, position: first offset of the stream's segment with the chunk, and position in the segment's file.
     """
 
     log: Path
@@ -65,9 +67,10 @@ class Known(NamedTuple):
     """State of a stream in the store at a start.
 
     Attributes:
-        bounds: the last record of it; with ``is_exact``, where the log is whole, nothing behind :attr:`end` counts.
-        pieces: what the log has of it, in order; the disk may not have it in the stream's files.
-        floor: the lowest offset that retention has left, where that came later; else 0.
+        bounds: last record of the stream. If ``is_exact`` and the log is undamaged, messages in the files behind
+            :attr:`end` do not count.
+        pieces: chunks in the log, in order. The stream's files may lack these chunks.
+        floor: lowest offset left by retention after the last record; 0 without retention since then.
     """
 
     bounds: Bounds
@@ -81,16 +84,16 @@ class Known(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last message that was committed, as far as the store knows."""
+        """Offset behind the last committed message known to the store."""
         return max(self.bounds.end, self.pieces[-1].end) if self.pieces else self.bounds.end
 
 
 class HandedFiles(NamedTuple):
-    """Information left with the files of a stream migrating to a different home.
+    """Information passed with the files of a stream that moves to another home.
 
     Attributes:
-        bounds: what was on disk of it.
-        offsets: the records of consumer groups' offsets.
+        bounds: content of the files.
+        offsets: records of consumer groups' offsets, by group.
     """
 
     bounds: Bounds
@@ -101,10 +104,10 @@ class HandedFiles(NamedTuple):
         return json.dumps([self.bounds[:5], self.offsets], separators=(",", ":"))
 
     def write(self, directory: Path) -> None:
-        """Write the file to disk, in the stream's directory.
+        """Write and sync the file :data:`HANDED` in the stream's directory.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the file cannot be written.
         """
         path = directory / f"{HANDED}.new"
         with path.open("w") as file:
@@ -115,6 +118,6 @@ class HandedFiles(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> "HandedFiles":
-        """From JSON text."""
+        """Return the information in JSON text."""
         bounds, offsets = json.loads(text)
         return cls(Bounds(*bounds)._replace(is_exact=True), offsets)

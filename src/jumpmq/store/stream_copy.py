@@ -1,6 +1,6 @@
 """A stream segment copied from a remote home's disk, in pieces, and verified by checksums.
 
-What is whole of it at the beginning stays when the copy is interrupted, and the next one goes on behind that.
+After an interruption, the undamaged chunks at the beginning stay, and the next attempt continues behind these chunks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from jumpmq.store.stream_end import segment_path
 from jumpmq.store.stream_segment import is_whole, place_of
 
 SYNCED = 8 << 20
-"""Octets after which written data is synced: larger syncs would hold up concurrent syncs."""
+"""Octets after which written data is synced: larger syncs would delay concurrent syncs."""
 
 
 class Extent(NamedTuple):
     """The complete part of a segment on disk.
 
     Attributes:
-        first, end: its offsets.
+        first, end: offset of the first message, and offset behind the last message.
         size: octets of the file.
     """
 
@@ -37,13 +37,13 @@ class SegmentCopy:
     """A partly copied segment.
 
     Args:
-        directory: where it is.
-        first: offset of its first message.
+        directory: directory of the segment's file.
+        first: offset of the segment's first message.
 
     Attributes:
-        position: octets at the beginning of the file that are whole chunks.
-        end: the offset behind these.
-        size: octets of the file, once all of it was found whole; 0 before.
+        position: octets of the undamaged chunks at the beginning of the file.
+        end: offset behind the last message of these chunks.
+        size: octets of the file, once the whole file was verified; 0 before.
     """
 
     def __init__(self, files: Files, directory: Path, first: int) -> None:
@@ -52,15 +52,15 @@ class SegmentCopy:
         self.path = segment_path(directory, first)
         self._first = first
         self._files = files  # the file calls
-        self._salt = 0  # the segment's; 0 until there is a chunk
-        self._written = 0  # up to where
-        self._synced = 0  # up to where that is on disk
+        self._salt = 0  # salt of the segment; 0 before the first chunk
+        self._written = 0  # octets written
+        self._synced = 0  # octets synced
 
     def look(self, seconds: float) -> bool:
         """Examine chunks behind :attr:`position`, for the given time; return True if more whole chunks may follow.
 
         Raises:
-            OSError: the disk does not give them.
+            OSError: the file cannot be read.
         """
         if not self.path.exists():
             return False
@@ -85,17 +85,17 @@ class SegmentCopy:
         """Truncate the file at :attr:`position`.
 
         Raises:
-            OSError: as :meth:`write`.
+            OSError: the file cannot be cut.
         """
         self._written = self._synced = self.position
         with self._open() as file:
             self._files.truncate(file, self.position)
 
     def write(self, octets: bytes, *, last: bool) -> None:
-        """Write the following octets; with the last octets everything is on disk.
+        """Write the following octets. After the last octets the file is synced.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the file cannot be written.
         """
         with self._open() as file:
             self._files.write(file, self._written, [octets])
@@ -106,7 +106,7 @@ class SegmentCopy:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
-        """Open the file for a single call: an abandoned thread writes to no other file."""
+        """Open the file for a single call: so a thread that hangs in a call cannot write to another file later."""
         file = self._files.open(self.path) if self.path.exists() else self._files.create(self.path)
         try:
             yield file

@@ -1,5 +1,6 @@
-"""Damage of streams' files, found by the checksums of their chunks, without the streams' home. All functions block for
-the disk."""
+"""Search for damage in streams' files by the chunks' checksums, without the streams' home. All functions wait for the
+disk.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,11 +16,11 @@ from jumpmq.store.stream_segment import SUFFIX, StreamSegment
 
 
 class Expected(NamedTuple):
-    """Messages of a stream that the stream's files have to have.
+    """Messages of a stream that must be in the stream's files.
 
     Attributes:
-        number: of the stream.
-        first, end: the lowest offset left by retention, and the offset behind the last message.
+        number: number of the stream.
+        first, end: lowest offset left by retention, and offset behind the last message.
         name: name of the stream for operators.
     """
 
@@ -30,11 +31,11 @@ class Expected(NamedTuple):
 
 
 def expected(index: Path) -> list[Expected]:
-    """Return the streams that an index knows. What streams have behind these ends is in the log, too. Nothing else
-    writes the index.
+    """Return the streams in an index. Messages behind these ends are in the log, too. No other thread or process may
+    write the index during the call.
 
     Raises:
-        sqlite3.Error: it cannot be read.
+        sqlite3.Error: the index cannot be read.
     """
     with closing(schema.connect_to_judge(index)) as connection:
         asked = (kinds.STREAM, kinds.STREAM_FLOOR, kinds.QUEUE)
@@ -49,16 +50,16 @@ def expected(index: Path) -> list[Expected]:
 
 
 def lost(directory: Path, streams: Iterable[Expected], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
-    """Yield what is lost of streams in a data directory, in the words of :class:`~jumpmq.store.stream_log.StreamLog`.
+    """Yield the losses of streams in a data directory, in the words of :class:`~jumpmq.store.stream_log.StreamLog`.
 
-    Half of the time is left to others.
+    The search may take minutes. After each file it sleeps as long as the file took.
 
     Args:
-        is_stopped: asked before each file; True ends the search, which may take minutes.
+        is_stopped: called before each file; True ends the search.
 
     Raises:
         OSError: a file cannot be read.
-        StoreError: the disk does not give what a file has.
+        StoreError: a file's content cannot be read.
     """
     for one in streams:
         folder = directory / stream_files.DIRECTORY / str(one.number)
@@ -67,24 +68,24 @@ def lost(directory: Path, streams: Iterable[Expected], is_stopped: Callable[[], 
 
 
 def is_damaged(path: Path, length: int) -> bool:
-    """Return True if a file of a stream has a chunk that is not as written in its first octets.
+    """Return True if a stream's file has a damaged or missing chunk, or fewer than ``length`` octets.
 
     Raises:
-        OSError: it cannot be read.
-        StoreError: the disk does not give it.
+        OSError: the file cannot be read.
+        StoreError: the file's content cannot be read.
     """
     segment = StreamSegment.open(path, on_loss=_nobody)
     return bool(segment.lost) or segment.size < length or any(segment.damage())
 
 
 def _lost(folder: Path, first: int, end: int, is_stopped: Callable[[], bool]) -> Iterator[str]:
-    """Yield what is lost of a stream between two offsets."""
+    """Yield the losses of a stream between two offsets."""
     paths = sorted(folder.glob(f"*{SUFFIX}"))
     for number, path in enumerate(paths, 1):
         if is_stopped():
             return
         last = min([end, *map(_first, paths[number : number + 1])])
-        if last <= max(_first(path), first):  # retention has let go of it, or the log has all of it
+        if last <= max(_first(path), first):  # retention has removed the file, or the log has its whole content
             continue
         began, found = time.monotonic(), list[str]()
         try:
@@ -93,7 +94,7 @@ def _lost(folder: Path, first: int, end: int, is_stopped: Callable[[], bool]) ->
         except (FileNotFoundError, Unreadable):
             if path.exists():
                 raise
-            continue  # retention has let go of it just now
+            continue  # retention has just removed the file
         yield from found
         time.sleep(time.monotonic() - began)
 
@@ -103,4 +104,4 @@ def _first(path: Path) -> int:
 
 
 def _nobody(loss: str) -> None:
-    """Chunks are looked at, not what a file says of them."""
+    """Ignore losses reported by the file: :func:`is_damaged` reads :attr:`StreamSegment.lost`."""

@@ -1,7 +1,7 @@
-"""The end of a stream, where it grows: which octets are to be written where, in the log and in the stream's own file.
+"""The growing end of a stream: lays out appended messages for the log and for the stream's file.
 
-The log is synced with each commit, and the stream's file is not: a start writes again what the file lacks, from the
-log. The files are synced before the index passes what the log has of them (:meth:`StreamEnd.take_unsynced`).
+Each commit syncs the log, but not the stream's file: a start writes missing chunks from the log to the file. The files
+are synced before the index covers the log's chunks (:meth:`StreamEnd.take_unsynced`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Laid(NamedTuple):
     """The writes for appending messages to a stream.
 
     Attributes:
-        appends: for the stream's files.
-        blocks: for the log.
-        places: where the chunks will lie.
+        appends: writes to the stream's files.
+        blocks: blocks for the log.
+        places: locations of the chunks in the stream's files.
     """
 
     appends: list[StreamWrite]
@@ -39,13 +39,13 @@ class _State(NamedTuple):
     """Position of the next chunk.
 
     Attributes:
-        file: descriptor of the last file, -1 where it is not open.
-        path: the file; None before the first.
-        first: offset of its first message.
-        offset: of the next message.
+        file: descriptor of the last file; -1 if closed.
+        path: path of the last file; None before the first file.
+        first: offset of the file's first message.
+        offset: offset of the next message.
         position: octets of the file in use.
         allocated: allocated octets of the file.
-        salt: the segment's.
+        salt: salt of the segment.
     """
 
     file: int
@@ -61,9 +61,9 @@ class StreamEnd:
     """Lays out messages appended to a stream.
 
     Args:
-        directory: of the stream.
+        directory: directory of the stream.
         last: last segment; None to begin a new segment.
-        offset: of the next message, where a new one is.
+        offset: offset of the next message, for a new segment.
     """
 
     def __init__(self, directory: Path, last: StreamSegment | None, files: Files, offset: int = 0) -> None:
@@ -73,9 +73,9 @@ class StreamEnd:
             self._state = _State(-1, None, offset, offset, 0, 0, 0)
         else:
             self._state = _State(-1, last.path, last.first, last.end, last.size, 0, last.salt)
-        self._written = self._state  # where that which was laid out last begins
-        self._full: list[tuple[int, int]] = []  # descriptors of files that are full, and octets of these
-        self._unsynced: dict[Path, None] = {}  # files and directories of which the disk may not have all
+        self._written = self._state  # state after the last write, before the last layout
+        self._full: list[tuple[int, int]] = []  # descriptors and octets of full files
+        self._unsynced: dict[Path, None] = {}  # possibly unsynced files and directories
 
     def lay_out(self, messages: list[Message], segment_bytes: int) -> Laid:
         """Return the writes for appending messages in one commit; :meth:`written` or :meth:`put_back` follows.
@@ -90,7 +90,7 @@ class StreamEnd:
             raise
 
     def lay_out_imported(self, chunks: list[ImportedChunk]) -> Laid:
-        """As :meth:`lay_out`, for chunks of another home.
+        """Like :meth:`lay_out`, for chunks of another home.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
@@ -102,7 +102,7 @@ class StreamEnd:
             raise
 
     def go_on_at(self, offset: int) -> None:
-        """Begin the next segment with an offset; nothing is being written."""
+        """Begin the next segment with an offset. No write may be under way."""
         self.close()
         self._state = self._written = _State(-1, None, offset, offset, 0, 0, 0)
 
@@ -121,7 +121,7 @@ class StreamEnd:
         self._state = self._written
 
     def must_sync(self, path: Path) -> None:
-        """The disk may not have all of a file, or all names of a directory."""
+        """Note a possibly unsynced file or directory."""
         self._unsynced[path] = None
 
     def take_unsynced(self) -> list[Path]:
@@ -130,7 +130,7 @@ class StreamEnd:
         return unsynced
 
     def close(self) -> None:
-        """Release all files; nothing is being written."""
+        """Release all files. No write may be under way."""
         self.written()
         if self._state.file >= 0:
             self._let_go(self._state.file, self._state.position)
@@ -188,7 +188,7 @@ class StreamEnd:
         laid.appends.append(StreamWrite(state.file, position, buffers, allocate))
 
     def _next_file(self, segment_bytes: int) -> None:
-        """Open the last file, or begin the next where that is full."""
+        """Open the last file; begin the next file if the last file is full."""
         state = self._state
         if state.path is not None and state.position < segment_bytes:
             self._open_file()
@@ -200,7 +200,7 @@ class StreamEnd:
         assert state.path is not None
         file = self._files.open(state.path)
         self._state = state._replace(file=file, allocated=state.position)
-        self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
+        self._files.truncate(file, state.position)  # remove the remains of a crash behind the last whole chunk
 
     def _begin_file(self, first: int, salt: int) -> None:
         state = self._state
@@ -219,7 +219,7 @@ def segment_path(directory: Path, first: int) -> Path:
 
 
 def _chunks(messages: list[Message]) -> Iterator[list[Message]]:
-    """Messages in parts of the size of a chunk."""
+    """Yield messages in parts, one per chunk."""
     for start in range(0, len(messages), MAX_COUNT):
         yield from _halved(messages[start : start + MAX_COUNT])
 

@@ -1,7 +1,7 @@
 """The files of all streams.
 
-What is appended goes to the store, whose commits write it to the log and to the streams' files. Without a store it is
-written to the files at the end of each turn, and nobody waits for the disk; what fails then is tried again each second.
+Appended messages go to the store: its commits write them to the log and to the streams' files. Without a store,
+messages are written to the files at the end of each turn, without a sync; failed writes are retried each second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNCLAIMED = "unclaimed-streams"
 """Sibling directory for streams without a definition."""
 
 COMING = ".coming"
-"""Suffix to a stream's number: directory of files being copied from a remote home's disk."""
+"""Suffix of a directory with files being copied from a remote home's disk; the stream's number precedes it."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of failing writes without a store."""
@@ -48,13 +48,13 @@ class Keeper(Protocol):
 
     @property
     def is_copied(self) -> bool:
-        """True in a home with copies, which have nothing but its log."""
+        """True in a home with copies. Copies receive the log alone, no other file."""
 
     def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
         """Stage chunks of another home at the end of a stream."""
 
     def put_source(self, number: int, source: StreamOrigin | None) -> None:
-        """Stage the origin of a stream's files; None for none any more."""
+        """Stage the origin of a stream's files; None removes the record."""
 
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
@@ -63,10 +63,10 @@ class Keeper(Protocol):
         """Stage a record of a stream's content."""
 
     def retain_stream(self, log: StreamLog) -> None:
-        """Stage a record of how much retention has left of a stream."""
+        """Stage a record of the lowest offset that a stream's retention has left."""
 
     def sync_stream(self, log: StreamLog) -> None:
-        """The disk may not have all of a stream's files."""
+        """Record possibly unsynced files of a stream."""
 
     def drop_stream(self, log: StreamLog) -> None:
         """Stage the removal of a stream."""
@@ -76,13 +76,13 @@ class StreamFiles:
     """Streams below a single directory, in subdirectories by number.
 
     Args:
-        directory: None is a temporary one, which goes at the close.
+        directory: directory of all streams; None for a temporary directory, deleted by :meth:`close`.
         store: store of appended messages; None without durability.
         files: the file calls to use.
-        known: what the store has found of streams, by the stream's number.
-        sources: origins of imported streams, by number. Those of streams served by other homes are opened at once.
-        on_loss: told of what is found missing.
-        on_retire: gets segments that retention has let go of, to be deleted once that is complete.
+        known: state of streams found by the store, by the stream's number.
+        sources: origins of imported streams, by number. Streams still served by other homes are opened at once.
+        on_loss: called with a sentence about each loss.
+        on_retire: called with each segment removed by retention, to delete the file once the removal is complete.
     """
 
     def __init__(
@@ -96,25 +96,25 @@ class StreamFiles:
         on_loss: Callable[[str], object] = log.error,
         on_retire: Callable[[StreamSegment], object] = StreamSegment.remove,
     ) -> None:
-        self._is_kept = directory is not None  # whether the directory stays
+        self._is_kept = directory is not None  # False for a temporary directory
         self._directory = directory
         self._store = store
         self._files = Files() if files is None else files  # the file calls
         self._background = Background("jumpmq-streams", lambda: None)  # deletes files
-        self._known = dict(known)  # what is to be opened yet
-        self._sources = dict(sources)  # of imported streams, by number
+        self._known = dict(known)  # state of streams that are not open yet
+        self._sources = dict(sources)  # origins of imported streams, by number
         self._on_loss = on_loss
         self._on_retire = on_retire
         self._logs: dict[int, StreamLog] = {}  # the streams by number
         self._removed: list[StreamLog] = []  # streams that :meth:`take_removed` has yet to return
-        self._staged: dict[StreamLog, list[Message]] = {}  # what is to be written at the end of the turn
-        self._retry_at = 0.0  # when that is tried again, by the monotonic clock
+        self._staged: dict[StreamLog, list[Message]] = {}  # messages to write at the end of the turn, without a store
+        self._retry_at = 0.0  # time of the next write after a failed write, by the monotonic clock
         for number in self.all_importing():
             self.open(number)
 
     @property
     def is_copied(self) -> bool:
-        """True in a home with copies: streams of other homes come through the log."""
+        """True in a home with copies: streams that move to this home are imported through the log."""
         return self._store is not None and self._store.is_copied
 
     def open(self, number: int, name: str = "") -> StreamLog:
@@ -124,7 +124,7 @@ class StreamFiles:
             name: name of the stream for operators.
 
         Raises:
-            StoreError: its directory cannot be made or read.
+            StoreError: the stream's directory cannot be created or read.
         """
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
@@ -153,15 +153,15 @@ class StreamFiles:
         return log
 
     def hand_over(self, log: StreamLog, offsets: dict[str, dict[str, int]], *, leave: bool) -> Path:
-        """End the writes to a stream, for a different process to go on; return the files' directory.
+        """End the writes to a stream, so that another process can continue. Return the directory of the files.
 
         Args:
-            offsets: the records of consumer groups' offsets.
-            leave: whether the other process takes the files themselves. Otherwise they are copied, and the store
-                knows them until they are deleted.
+            offsets: records of consumer groups' offsets.
+            leave: True if the other process takes the files themselves. Otherwise the files are copied, and stay in the
+                store's records until they are deleted.
 
         Raises:
-            OSError: the disk does not take what is to go along.
+            OSError: the files cannot be synced, or the information for the other process cannot be written.
         """
         self.sync(log)
         if self._store is not None and leave:
@@ -169,19 +169,19 @@ class StreamFiles:
         return log.hand_over(offsets)
 
     def sync(self, log: StreamLog) -> None:
-        """Sync the files of a stream without further writes. May take long, callable from any thread.
+        """Sync the files of a stream without further writes. May take long; callable from any thread.
 
         Raises:
-            OSError: the disk does not take them.
+            OSError: a file cannot be synced.
         """
         sync(log.paths, self._files)
 
     def brought(self, number: int, directory: Path) -> Path:
-        """Return the files left by a different process, on this process's disk: a copy if on a different disk. May take
-        long, callable from any thread.
+        """Return a directory on this process's disk with the files handed over by another process. Files on another
+        disk are copied. May take long; callable from any thread.
 
         Raises:
-            OSError: they cannot be had.
+            OSError: the files cannot be read, copied or synced.
         """
         assert self._directory is not None
         if directory.stat().st_dev == self._directory.stat().st_dev:
@@ -203,7 +203,7 @@ class StreamFiles:
         home.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: the directory cannot be created.
         """
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
@@ -228,11 +228,11 @@ class StreamFiles:
         return SegmentCopy(self._files, self.coming(number), first)
 
     def finish_coming(self, number: int, handed: HandedFiles | None) -> Path:
-        """Sync the names of the copied files, and write the remote home's information, if given; return the directory.
+        """Write the remote home's information, if given, and sync the names of the copied files. Return the directory.
         Callable from any thread.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the information cannot be written, or the directory cannot be synced.
         """
         directory = self.coming(number)
         if handed is not None:
@@ -240,21 +240,21 @@ class StreamFiles:
         self._files.sync_directory(directory)
         return directory
 
-    # --- streams that come through the log ---
+    # --- streams imported through the log ---
 
     def all_importing(self) -> list[int]:
-        """Return the numbers of the streams that are being imported, at the homes that serve them."""
+        """Return the numbers of the streams being imported. The numbers are those at the serving homes."""
         return [number for number, source in self._sources.items() if number == source.number]
 
     def importing(self, number: int, first: int) -> StreamLog:
         """Return the log of a stream that is being imported.
 
         Args:
-            number: of the stream at the home that serves it.
-            first: the lowest offset that the stream has there: nothing before it is kept here.
+            number: number of the stream at the serving home.
+            first: lowest offset of the stream at the serving home. Earlier messages are dropped here, too.
 
         Raises:
-            StoreError: its directory cannot be made or read.
+            StoreError: the stream's directory cannot be created or read.
         """
         assert self._store is not None
         if number not in self._sources:
@@ -271,21 +271,21 @@ class StreamFiles:
         """Append chunks of another home to a stream, with the store's next commit."""
         assert self._store is not None
         if not log.segment_count and (first := chunks[0].place.first) > log.end:
-            log.go_on_at(first)  # the files before are lost
+            log.go_on_at(first)  # the serving home has lost the files before
             self._store.bound_stream(log)
         self._store.import_chunks(log, chunks)
 
     def forget_importing(self, number: int) -> None:
-        """Delete the imported chunks, if any, of a stream that does not come."""
+        """Delete the imported chunks, if any, of a stream whose move was cancelled."""
         if number in self._sources:
             self.remove(number)
 
     def adopt(self, number: int, imported: int, handed: HandedFiles) -> StreamLog:
-        """Return the log of a formerly empty stream, with all that was imported.
+        """Return the log of a formerly empty stream, with all imported chunks.
 
         Args:
-            imported: number of the stream at the home that it came from.
-            handed: information of that home.
+            imported: number of the stream at the previous home.
+            handed: information of the previous home.
         """
         empty, log = self._logs[number], self._logs.pop(imported)
         empty.close()
@@ -299,7 +299,7 @@ class StreamFiles:
         return log
 
     def forget_handed(self, number: int, log: StreamLog) -> None:
-        """Forget the information received with the files of a stream: known by now."""
+        """Forget the information received with the files of a stream, after its use."""
         log.forget_handed()
         if (source := self._sources.get(number)) is not None:
             self._put_source(number, source._replace(handed=None))
@@ -319,7 +319,7 @@ class StreamFiles:
             name: name of the stream for operators.
 
         Raises:
-            OSError, StoreError: they cannot be had.
+            OSError, StoreError: the files cannot be moved or opened.
         """
         assert self._directory is not None
         own = self._directory / str(number)
@@ -336,9 +336,10 @@ class StreamFiles:
         self._on_retire(segment)
 
     def set_unclaimed_aside(self) -> None:
-        """Move the directories of streams that were not opened to :data:`UNCLAIMED`, and say so in the log.
+        """Move the directories of unopened streams to :data:`UNCLAIMED`, and log the move. Empty directories are
+        deleted.
 
-        They were deleted just before a crash, or their definitions are lost. Empty ones are deleted.
+        An unopened stream was deleted just before a crash, or its definition is lost.
         """
         if not self._is_kept or self._directory is None or not self._directory.is_dir():
             return
@@ -360,7 +361,7 @@ class StreamFiles:
             self._staged.setdefault(log, []).extend(messages)
 
     def flush(self) -> None:
-        """End a unit of work: without a store, appended messages are written now."""
+        """End a turn: without a store, write the appended messages."""
         if not self._staged or time.monotonic() < self._retry_at:
             return
         for log in list(self._staged):
@@ -379,11 +380,11 @@ class StreamFiles:
             log.publish(laid.places, NOT_KEPT)
 
     def _on_error(self, error: OSError) -> None:
-        log.error("cannot write to streams in %s: %s; that is tried again", self._directory, error.strerror or error)
+        log.error("cannot write to streams in %s: %s; the write is retried", self._directory, error.strerror or error)
         self._retry_at = time.monotonic() + RETRY_INTERVAL
 
     def remove(self, number: int) -> None:
-        """Remove a deleted stream: messages appended in the current unit of work are dropped, the files stay until
+        """Remove a deleted stream. Messages appended in the current turn are dropped; the files stay until
         :meth:`delete`.
         """
         log = self._logs.pop(number)
@@ -401,7 +402,7 @@ class StreamFiles:
         return removed
 
     def delete(self, logs: list[StreamLog]) -> None:
-        """Delete the files of removed streams, to which nothing is written any more."""
+        """Delete the files of removed streams. No write to these streams may be under way."""
         for log in logs:
             log.close()
             self._background.run(log.remove, lambda result: None)
@@ -412,7 +413,7 @@ class StreamFiles:
             log.on_growth = _nobody
 
     def close(self) -> None:
-        """Release all files; the store is closed."""
+        """Release all files. The store must be closed."""
         self.fall_silent()
         self.flush()
         for log in self._logs.values():
@@ -442,4 +443,4 @@ def _set_aside(path: Path, unclaimed: Path, why: str) -> None:
 
 
 def _nobody(begun: bool) -> None:
-    """Not read any more."""
+    """Ignore the growth of a stream: the connections are closed."""

@@ -1,9 +1,9 @@
-"""Chunks of a stream from another home on their way into the log of this home.
+"""Chunks of a stream from another home, imported into the log of this home.
 
-In a home with copies, files that were put beside the log would be on one disk alone. So a stream that moves there is
-written through the log, octet for octet and in steps: all copies make its files from the log, as those of any stream.
-Its directory keeps the number that the stream had at the other home, and a record of kind
-:data:`~jumpmq.store.kinds.STREAM_SOURCE` names that number.
+In a home with copies, files beside the log would be on one disk alone. A stream that moves to such a home is therefore
+written through the log, octet for octet and in steps, and all copies make the stream's files from the log. The stream's
+directory keeps the stream's number at the previous home. A record of kind
+:data:`~jumpmq.store.kinds.STREAM_SOURCE` has this number.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from jumpmq.store.stream_bounds import HandedFiles
 from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC_OCTETS, ChunkPlace
 
 MOST_OCTETS = 1 << 30
-"""Octets of a chunk at most: a header that says more is damaged."""
+"""Maximum octets of a chunk; a header with a larger length is damaged."""
 
 
 class StreamOrigin(NamedTuple):
     """Origin of a stream.
 
     Attributes:
-        number: of the stream's directory: the stream's number at the home that it came from.
-        handed: information of that home on the stream; None while the stream is served there, and once it is not
-            needed.
-        end: offset behind the last message that the stream had there, which may be lost.
+        number: number of the stream at the previous home, and of the stream's directory.
+        handed: the previous home's information on the stream; None while the previous home serves the stream, and after
+            the information was used.
+        end: offset behind the stream's last message at the previous home. The message itself may be lost.
     """
 
     number: int
@@ -34,12 +34,12 @@ class StreamOrigin(NamedTuple):
     end: int = 0
 
     def encode(self) -> str:
-        """As JSON text."""
+        """Return the origin as JSON text."""
         return json.dumps([self.number, None if self.handed is None else self.handed.encode(), self.end])
 
     @classmethod
     def decode(cls, text: str) -> StreamOrigin:
-        """From JSON text."""
+        """Return the origin in a record's JSON text."""
         number, handed, end = json.loads(text)
         return cls(number, None if handed is None else HandedFiles.decode(handed), end)
 
@@ -48,9 +48,9 @@ class ImportedChunk(NamedTuple):
     """A whole chunk of another home.
 
     Attributes:
-        place: location there; the position here may differ.
-        octets: of the chunk, header and padding included.
-        begins: whether a segment begins with the chunk.
+        place: location of the chunk. The position in this home's files may differ.
+        octets: octets of the chunk, header and padding included.
+        begins: True if a segment begins with the chunk.
     """
 
     place: ChunkPlace
@@ -64,25 +64,25 @@ class ChunkCutter:
     A new segment begins after damage, so that the chunks of each file are contiguous.
 
     Args:
-        end: offset of the next message; chunks before it are left out.
-        begins: whether a segment begins with the first chunk.
-        salt: of the segment; 0 until there is a chunk.
+        end: offset of the next message; earlier chunks are left out.
+        begins: True if a segment begins with the first chunk.
+        salt: salt of the segment; 0 before the first chunk.
 
     Attributes:
-        is_damaged: whether octets were left out that are no whole chunk.
+        is_damaged: True if damaged octets were left out.
     """
 
     def __init__(self, end: int, *, begins: bool, salt: int = 0) -> None:
         self.is_damaged = False
         self._end, self._begins, self._salt = end, begins, salt
-        self._left = bytearray()  # octets of a chunk that is not whole yet
-        self._skipped = 0  # octets before these, modulo the alignment of chunks
+        self._left = bytearray()  # octets of a chunk that is incomplete so far
+        self._skipped = 0  # number of octets before _left, modulo the alignment of chunks
 
     def add(self, octets: bytes, *, last: bool) -> list[ImportedChunk]:
-        """Return the chunks that further octets make whole.
+        """Add octets; return the chunks completed by them.
 
         Args:
-            last: whether the segment ends with them.
+            last: True if the segment ends with these octets.
         """
         self._left += octets
         found, at = [], 0
@@ -105,7 +105,7 @@ class ChunkCutter:
         return found
 
     def _length_at(self, at: int) -> int:
-        """Return the octets of the chunk at a position, as far as its header tells; 0 where none begins."""
+        """Return the octets of the chunk at a position, according to its header; 0 if no chunk begins there."""
         if self._left[at : at + 4] != MAGIC_OCTETS[: len(self._left) - at]:
             return 0
         if len(self._left) - at < HEADER.size:

@@ -1,7 +1,8 @@
 """The log of a stream: messages by offset, in segment files of a separate directory.
 
-What is appended is laid out here, written with a commit of the store, to its log and to the stream's file, and seen by
-readers once that is complete. A chunk that is damaged is told of and set aside; reading goes on behind it.
+Appended messages are laid out here. A commit of the store writes the layout to the store's log and to the stream's
+file. Readers get the messages once the commit is complete. Damaged chunks are reported and left out; reads continue
+behind them.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 500_000_000
-"""Octets of a segment unless the stream says otherwise, as in RabbitMQ."""
+"""Default octets of a segment, as in RabbitMQ."""
 
 UNCOMMITTED = ".uncommitted"
-"""Suffix of a file with messages of a commit that a crash left unfinished."""
+"""Suffix of a file with messages of a commit left unfinished by a crash."""
 
 CACHED = 32
 """Number of chunks cached for further reads: readers at an equal position share a chunk."""
@@ -47,19 +48,19 @@ class StreamLog:
 
     Attributes:
         first: lowest remaining offset.
-        end: the offset after the last one that is complete.
+        end: offset behind the last complete message.
         size: octets of the segment files in use.
-        handed: state of the stream at its former home; None when no longer needed.
-        is_gone: whether it is deleted, or another home's.
-        on_growth: called when messages were added, and whether a segment was begun.
-        segment_bytes: a segment that has reached so many octets is followed by the next.
+        handed: state of the stream at its previous home; None when no longer needed.
+        is_gone: True if the stream was deleted, or moved to another home.
+        on_growth: called after messages were added, with True if a segment was begun.
+        segment_bytes: octets of a segment after which the next segment begins.
 
     Args:
-        directory: of its files; the name is the stream's number.
-        known: what the store says of it; None where it says nothing.
+        directory: directory of the stream's files, named by the stream's number.
+        known: the store's state of the stream; None without any.
         name: name of the stream for operators.
-        on_loss: told of what is found missing.
-        on_retire: gets segments that retention has let go of, to be deleted.
+        on_loss: called with a sentence about each loss.
+        on_retire: called with each segment removed by retention, to delete the file.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class StreamLog:
         self.segment_bytes = SEGMENT_BYTES
         self.on_growth: Callable[[bool], None] = lambda begun: None
         self._segments = [] if is_new and not unsynced else _segments(directory, known, self._on_loss)
-        self._floor = 0  # the next offset, where there is no segment
+        self._floor = 0  # the next offset, while the stream has no segment
         if known is not None:
             self._hold_against(known)
         whole = self._segments and self._segments[-1].is_last
@@ -124,7 +125,7 @@ class StreamLog:
             self._on_loss(str(error))
 
     def _hold_against(self, known: Known) -> None:
-        """Report messages known to the store but missing. Offsets continue behind the missing messages."""
+        """Report messages that the store knows, and the files lack. Offsets continue behind the missing messages."""
         bounds = known.bounds
         for lost_first, lost_end in lost_at_ends(self._segments, known):
             if not self._segments or lost_end <= self._segments[0].first:
@@ -170,10 +171,11 @@ class StreamLog:
         self.on_growth(len(self._segments) > before)
 
     def chunk_from(self, offset: int) -> Chunk | None:
-        """Return the chunk with a message, or the next chunk if lost; None without any.
+        """Return the chunk with the message at an offset. If this chunk is lost, return the next chunk; None without a
+        next chunk.
 
         Raises:
-            Unreadable: the disk does not give it.
+            Unreadable: the file cannot be read.
         """
         begin = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1)
         with self._tells():
@@ -211,12 +213,12 @@ class StreamLog:
     def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Yield the available messages with offsets ``first`` to ``last``, in batches as written.
 
-        What is there when the first is asked for is read to its end, whatever retention lets go of meanwhile. Nothing
-        is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset. What
-        is damaged is left out.
+        The first iteration fixes the segments to read, even if retention removes segments afterwards. Nothing is
+        copied: the columns are in mapped files. The schema is :func:`jumpmq.store.columns.schema`; ``seq`` is the
+        offset. Damaged chunks are left out.
 
         Raises:
-            Unreadable: the disk does not give something.
+            Unreadable: a file cannot be read.
         """
         with self._tells():
             for segment in [one for one in self._segments if first < one.end and one.first <= last]:
@@ -227,10 +229,11 @@ class StreamLog:
                             yield chunk.batch.slice(start, stop - start)
 
     def offset_of(self, timestamp: float) -> int:
-        """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else ``end``.
+        """Return the offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else
+        ``end``.
 
         Raises:
-            Unreadable: the disk does not give what tells.
+            Unreadable: a file cannot be read.
         """
         time = int(timestamp * 1e6)
         with self._tells():
@@ -247,7 +250,7 @@ class StreamLog:
         """Return the publishing time of the chunk with this message, in microseconds since the epoch; None if missing.
 
         Raises:
-            Unreadable: the disk does not give what tells.
+            Unreadable: a file cannot be read.
         """
         with self._tells():
             for segment in self._segments:
@@ -260,8 +263,9 @@ class StreamLog:
         """Drop the oldest segments, as a whole, never the last segment.
 
         Args:
-            max_bytes: as long as the others hold so many octets.
-            oldest: those whose messages were all published before, in seconds since the epoch.
+            max_bytes: drop a segment if the later segments have at least so many octets; None for no limit.
+            oldest: drop a segment if all its messages were published earlier, in seconds since the epoch; None for no
+                limit.
         """
         while len(self._segments) > 1:
             first = self._segments[0]
@@ -284,7 +288,7 @@ class StreamLog:
             self._on_unreadable(error)
             return False
 
-    # --- its end ---
+    # --- appending ---
 
     def lay_out(self, messages: list[Message]) -> Laid:
         """Return the writes for appending messages in one commit, with locations: see :meth:`publish`. :meth:`written`
@@ -296,7 +300,7 @@ class StreamLog:
         return self._end.lay_out(messages, self.segment_bytes)
 
     def lay_out_imported(self, chunks: list[ImportedChunk]) -> Laid:
-        """As :meth:`lay_out`, for chunks of another home.
+        """Like :meth:`lay_out`, for chunks of another home.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
@@ -304,8 +308,9 @@ class StreamLog:
         return self._end.lay_out_imported(chunks)
 
     def go_on_at(self, offset: int) -> None:
-        """Go on with an offset where the stream ends before, and report the missing messages as lost. Nothing is being
-        written."""
+        """Continue at an offset. If the stream ends earlier, the messages in between are reported as lost. No write may
+        be under way.
+        """
         if self.end < offset:
             if self._segments:
                 self._segments[-1].end_at(offset)
@@ -326,31 +331,31 @@ class StreamLog:
 
     @property
     def paths(self) -> list[Path]:
-        """Directories and files of the stream, whether or not an index that is still to be written will sync them."""
+        """All directories and files of the stream, for a sync."""
         return [self._directory, self._directory.parent, *(segment.path for segment in self._segments)]
 
     def hand_over(self, offsets: dict[str, dict[str, int]]) -> Path:
-        """Leave the files, with the known state, to a different process; return the files' directory.
+        """Leave the files, with the known state, to another process. Return the directory of the files.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the state cannot be written or synced.
         """
         self.close()
         self.is_gone = True
-        self._tell = _nobody  # what a reader that is not done does not find any more is not lost
+        self._tell = _nobody  # files missing for a remaining reader have moved, and are not lost
         self.handed = HandedFiles(self.bounds, offsets)
         self.handed.write(self._directory)
         self._files.sync_directory(self._directory)
         return self._directory
 
     def forget_handed(self) -> None:
-        """Forget the information received with the files: known by now."""
+        """Forget the information received with the files, after its use."""
         if self.handed is not None:
             self.handed = None
             (self._directory / HANDED).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release all files; nothing is being written."""
+        """Release all files. No write may be under way."""
         self._end.close()
 
     def remove(self) -> None:
@@ -359,14 +364,14 @@ class StreamLog:
 
 
 def _nobody(loss: str) -> None:
-    """Not told any more."""
+    """Ignore a loss: another home has the stream."""
 
 
 def _make(directory: Path) -> bool:
-    """Create the directory of a new stream; if the disk refuses, the directory is created with the first file.
+    """Create the directory of a new stream. If that fails, the directory is created later, with the first file.
 
     Returns:
-        True if the stream was new.
+        True if the stream is new.
 
     Raises:
         OSError: the existence of the directory cannot be tested.
@@ -405,12 +410,12 @@ def is_foreign(directory: Path, known: Known) -> bool:
     if not bounds.salt or len(paths) < bounds.segments:
         return False
     if any(_first(paths[-1]) < piece.segment < bounds.end for piece in known.pieces):
-        return False  # the last one did not get to the disk, and is made again
+        return False  # the last file was not synced before a crash, and is written again from the log
     return salt_of(paths[-1]) not in (0, bounds.salt)
 
 
 def lost_at_ends(segments: list[StreamSegment], known: Known) -> list[tuple[int, int]]:
-    """Offsets that are missing before the first segment and behind the last, as (first, end)."""
+    """Return the offsets missing before the first segment and behind the last, as (first, end)."""
     first, end = (segments[0].first, segments[-1].end) if segments else (known.end, known.end)
     ends = (known.first, min(first, known.end)), (end, known.end)
     return [(lost_first, lost_end) for lost_first, lost_end in ends if lost_first < lost_end]
@@ -420,7 +425,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
     """Yield the problems of a stream's files, one per line. Nothing is changed.
 
     Args:
-        known: what the store says of it; None where it says nothing.
+        known: the store's state of the stream; None without any.
     """
     if known is not None and is_foreign(directory, known):
         first, end = known.first, known.end
@@ -451,7 +456,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
 
 
 def _limit(known: Known | None) -> int | None:
-    """Return the offset of the first uncommitted message in the files; None if only the files tell."""
+    """Return the offset of the first uncommitted message in the files; None if the store does not have the offset."""
     return known.end if known is not None and known.bounds.is_exact else None
 
 
@@ -460,9 +465,13 @@ def _paths(directory: Path) -> list[Path]:
 
 
 def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[StreamSegment]:
-    """Return the segments in a directory. Trailing files without a whole chunk are deleted; trailing files known to the
-    store to have had a chunk are renamed, as are files of an unfinished commit, which go once other messages have been
-    committed under their offsets. Files dropped by retention before a crash are deleted, too."""
+    """Return the segments in a directory, after cleaning the directory.
+
+    - Files dropped by retention before a crash are deleted.
+    - Files of an unfinished commit get the suffix :data:`UNCOMMITTED`, and are deleted once other messages have been
+      committed under the same offsets.
+    - Trailing files without a whole chunk are deleted, or renamed to ``.damaged`` if the store knows of a chunk.
+    """
     paths, limit = _paths(directory), _limit(known)
     if limit is not None:
         for path in directory.glob(f"*{SUFFIX}{UNCOMMITTED}"):

@@ -1,6 +1,4 @@
-"""Redo of stream chunks present in the log, but possibly missing in the stream's files: a start writes the chunks
-again.
-"""
+"""Redo of stream chunks: a start writes chunks of the log to the stream's files, because the files may lack them."""
 
 from __future__ import annotations
 
@@ -16,18 +14,19 @@ from jumpmq.store.stream_end import segment_path
 
 
 def redo(directory: Path, known: Known, files: Files) -> list[Path]:
-    """Write all of a stream's chunks in the log to the stream's files. Chunks damaged in the log stay as in the file.
+    """Write all of a stream's chunks in the log to the stream's files. Chunks that are damaged in the log are not
+    written.
 
     Args:
-        directory: of the stream.
+        directory: directory of the stream.
 
     Returns:
-        the files and directories that the disk may not have whole.
+        The files and directories to sync.
 
     Raises:
-        OSError: something cannot be read or written.
+        OSError: the log cannot be read, or a file cannot be written.
     """
-    pieces = [piece for piece in known.pieces if piece.segment >= known.first]  # retention has let go of the others
+    pieces = [piece for piece in known.pieces if piece.segment >= known.first]  # without segments removed by retention
     if not pieces:
         return []
     directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +36,8 @@ def redo(directory: Path, known: Known, files: Files) -> list[Path]:
         file = files.open(path) if path.exists() else files.create(path)
         try:
             for piece, chunk in found:
-                files.write(file, piece.position, [chunk])  # also what is there: after a sync that failed, only to see
+                # Existing octets, too: after a failed sync, they may be in the system's cache only.
+                files.write(file, piece.position, [chunk])
         finally:
             files.close(file)
     segments = dict.fromkeys(piece.segment for piece in pieces)
@@ -45,7 +45,7 @@ def redo(directory: Path, known: Known, files: Files) -> list[Path]:
 
 
 def contents(pieces: Iterable[StreamChunk], files: Files) -> Iterator[tuple[StreamChunk, bytes | None]]:
-    """Yield pieces with the octets of chunks; None for damaged chunks.
+    """Yield each piece with the octets of its chunk; None for a damaged chunk.
 
     Raises:
         OSError: the log cannot be read.
@@ -81,7 +81,7 @@ def sync(paths: Iterable[Path], files: Files) -> None:
     """Sync files and directories; missing files are skipped.
 
     Raises:
-        OSError: the disk does not take them.
+        OSError: a file or directory cannot be synced.
     """
     for path in paths:
         try:

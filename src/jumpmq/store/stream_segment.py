@@ -1,22 +1,23 @@
 """Segment files of streams: consecutive chunks, consisting of a header and the messages as an Arrow record batch.
 
-A chunk is what one commit gave to one stream, in parts where that was much. Its header (64 octets, little-endian)::
+A chunk has the messages of one commit for one stream; many messages are several chunks. Its header (64 octets,
+little-endian)::
 
     magic   uint32      CRC-32   uint32      octets of the record batch   uint32      messages   uint32
     offset of the first message   int64      published: first   int64, last   int64 (microseconds since the epoch)
     position in the file of the first chunk of the same commit   int64      salt   uint32
     CRC-32 of the header from the octets of the record batch up to the salt   uint32      zeros   8 octets
 
-The first checksum covers the rest of the header and the record batch, which is in the Arrow IPC format without its
-schema (:func:`jumpmq.store.columns.schema`), padded to 64 octets as Arrow likes it aligned. The second tells whether
-the next chunk can be found by this one; in files of older versions it is 0, and the first one tells. The salt is
-a segment's own random number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead,
-so what follows the last chunk is zeros.
+The first checksum covers the rest of the header and the record batch. The record batch has the Arrow IPC format without
+the schema (:func:`jumpmq.store.columns.schema`), padded to 64 octets, the alignment that Arrow recommends. The second
+checksum verifies the length in the header, by which the next chunk is found. In files of older versions the second
+checksum is 0, and the first one verifies the length, too. The salt is a random number of the segment, so that no
+published body can pass as a chunk. Files are allocated ahead: zeros follow the last chunk.
 
-Where the store tells the end of a stream, what a file has behind it was never committed, and does not count; what is
-not whole before it was damaged: such chunks are set aside and named, and reading goes on behind them. In files of
-versions that kept streams out of the log, a crash can have spoilt the last commit, which was not confirmed: its chunks
-count up to the first that is not whole.
+If the store knows the end of a stream, chunks behind this end were never committed, and do not count. Damaged chunks
+before the end are reported and left out; reads continue behind them. Older versions did not write streams to the log.
+In their files, a crash may have left the last commit unfinished. This commit was not confirmed: its chunks count up to
+the first damaged chunk.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MAGIC = 0x314D5453
 MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 ALIGNMENT = 64
 MAX_COUNT = 4096
-"""Most messages in a chunk."""
+"""Maximum number of messages in a chunk."""
 
 MAX_BYTES = 4 << 20
 """Size limit of a chunk, in octets of bodies, properties and routing keys: a chunk of this size takes no further
@@ -66,12 +67,12 @@ class ChunkPlace(NamedTuple):
     """Location of a chunk.
 
     Attributes:
-        first, rows: the offset of its first message, and how many it has.
-        position: octets before it in the file.
-        length: its octets, header and padding included.
-        first_time, last_time: when its messages were published, in microseconds since the epoch.
-        commit: the position of the first chunk of the same commit.
-        salt: the segment's.
+        first, rows: offset of the first message, and number of messages.
+        position: position in the file, in octets.
+        length: octets of the chunk, header and padding included.
+        first_time, last_time: publishing times of the first and the last message, in microseconds since the epoch.
+        commit: position of the first chunk of the same commit.
+        salt: salt of the segment.
     """
 
     first: int
@@ -85,7 +86,7 @@ class ChunkPlace(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk as it is read: ``batch`` lies in the mapped file and is not copied."""
+    """A chunk read from disk. The columns of ``batch`` are in the mapped file, not copied."""
 
     first: int
     rows: int
@@ -122,18 +123,18 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
 class StreamSegment:
     """A segment file for reading. :meth:`add` publishes appended chunks.
 
-    The chunks of a file that is there are looked for when they are first asked about, as there may be many: whatever
-    tells of them raises :class:`Unreadable` where the disk does not give them.
+    The chunks of an existing file are located at their first use, because a file may have many. Each method or property
+    that uses them raises :class:`Unreadable` if the file cannot be read.
 
     Args:
-        first: offset of its first message; the file is named after it.
-        end: offset after the last one; known unless the file is the last of its stream.
-        on_loss: told of what is found missing.
-        limit: of the last file, the offset after the last message that was committed; None where only the file tells.
+        first: offset of the first message, also in the file's name.
+        end: offset behind the last message; None for the last file of a stream.
+        on_loss: called with a sentence about each loss.
+        limit: for the last file, offset behind the last committed message; None if the store does not have the offset.
 
     Attributes:
-        salt: the segment's; 0 until there is a chunk.
-        lost: stretches of offsets that the file should have and that no chunk covers, as (first, end).
+        salt: salt of the segment; 0 before the first chunk.
+        lost: missing offsets of the file, as (first, end).
     """
 
     def __init__(
@@ -148,21 +149,21 @@ class StreamSegment:
         self.first = first
         self.end = first if end is None else end
         limit = limit if end is None else end
-        self._limit = (1 << 63) - 1 if limit is None else limit  # chunks behind it are of another file, or do not count
-        self._may_be_torn = limit is None  # whether the last commit may not be whole
+        self._limit = (1 << 63) - 1 if limit is None else limit  # chunks from this offset on do not count
+        self._may_be_torn = limit is None  # True if the last commit may be unfinished
         self.salt = 0
         self.lost: list[tuple[int, int]] = []
         self._is_last = end is None
         self._on_loss = on_loss
         self._size = 0
         self._last_time = 0
-        self._losses: list[str] = []  # that are to be told
+        self._losses: list[str] = []  # losses to report
         self._firsts = array("q")
         self._positions = array("q")
         self._times = array("q")
         self._ends = array("q")
         self._known = False
-        self._file: FileOctets | None = None  # kept open once its name is gone
+        self._file: FileOctets | None = None  # the deleted file, open for its last readers
         self._map: mmap.mmap | None = None
 
     @classmethod
@@ -176,7 +177,7 @@ class StreamSegment:
         """Open an existing file.
 
         Raises:
-            Unreadable: it is the last one, and the disk does not give it. Nothing is cut for that.
+            Unreadable: the last file cannot be read. The file is not cut.
         """
         segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss, limit)
         segment._size = path.stat().st_size
@@ -186,7 +187,7 @@ class StreamSegment:
 
     @classmethod
     def begun(cls, path: Path, first: int) -> StreamSegment:
-        """Return a newly begun file: chunks are still to be added."""
+        """Return a new segment, without chunks so far."""
         segment = cls(path, first)
         segment._known = True
         return segment
@@ -224,14 +225,16 @@ class StreamSegment:
         self._learn()
 
     def end_at(self, end: int) -> None:
-        """End the segment at an offset, and report offsets lost at the end; nothing more is appended."""
+        """End the segment at a higher offset: offsets up to there are reported as lost, and nothing more is
+        appended.
+        """
         if self.end < end:
             self._report_lost(end)
             self._tell_losses()
             self.end, self._is_last = end, False
 
     def add(self, place: ChunkPlace) -> None:
-        """A chunk was appended."""
+        """Add an appended chunk."""
         self._firsts.append(place.first)
         self._positions.append(place.position)
         self._times.append(place.last_time)
@@ -242,7 +245,7 @@ class StreamSegment:
         self.salt = place.salt
 
     def row_of(self, offset: int) -> int:
-        """The last chunk that does not begin behind a message; -1 where all do."""
+        """Return the number of the last chunk that begins at or before an offset; -1 if all chunks begin later."""
         self._learn()
         return bisect_right(self._firsts, offset) - 1
 
@@ -251,16 +254,18 @@ class StreamSegment:
         return self._firsts[row], self._ends[row]
 
     def time_of(self, row: int) -> int:
-        """When the last message of a chunk was published, in microseconds."""
+        """Return the publishing time of a chunk's last message, in microseconds since the epoch."""
         return self._times[row]
 
     def row_at(self, time: int) -> int | None:
-        """The first chunk with a message published then or later, in microseconds; None where there is none."""
+        """Return the number of the first chunk with a message published at a time (microseconds since the epoch) or
+        later; None without such a chunk.
+        """
         self._learn()
         return next((row for row, last in enumerate(self._times) if last >= time), None)
 
     def is_whole(self, row: int) -> bool:
-        """Return True if a chunk is as written."""
+        """Return True if a chunk is undamaged."""
         with self._reads() as octets:
             return is_whole(octets, self._positions[row])
 
@@ -268,7 +273,7 @@ class StreamSegment:
         """Yield a sentence about the lost offsets of each damaged chunk.
 
         Raises:
-            Unreadable: the disk does not give the file.
+            Unreadable: the file cannot be read.
         """
         for row in range(self.rows):
             if not self.is_whole(row):
@@ -281,12 +286,12 @@ class StreamSegment:
     def chunk(self, row: int) -> Chunk:
         """Read a chunk.
 
-        It is checked as it is read from the file, and then lies in mapped memory, which the kernel may take back and
-        give again: what was read a moment ago it has.
+        The chunk is read from the file and verified. The result is in mapped memory, whose pages the system may drop
+        and read again; right after the verification, the pages are in the system's cache.
 
         Raises:
-            Unreadable: the disk does not give it.
-            StoreError: it is damaged.
+            Unreadable: the file cannot be read.
+            StoreError: the chunk is damaged.
         """
         import pyarrow as pa
 
@@ -300,15 +305,16 @@ class StreamSegment:
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
 
     def remove(self) -> None:
-        """Delete the file; readers continue."""
+        """Delete the file. Present readers can continue."""
         with contextlib.suppress(OSError, ValueError):
             self._file = FileOctets(self.path)
             self._mapped()
         self.path.unlink(missing_ok=True)
 
     def _learn(self) -> None:
-        """Find the chunks of the file; of the last commit, the chunks before the first damaged chunk. Missing chunks
-        are reported in the log."""
+        """Find the chunks of the file, and report missing chunks. A possibly unfinished last commit counts up to the
+        first damaged chunk.
+        """
         if self._known:
             return
         end, size = self.end, self._size
@@ -340,16 +346,16 @@ class StreamSegment:
 
     @contextlib.contextmanager
     def _reads(self) -> Iterator[FileOctets]:
-        """The file, to be read.
+        """Give the file for reading.
 
         Raises:
-            Unreadable: the disk does not give something.
+            Unreadable: the file cannot be read.
         """
         try:
             yield self._file or FileOctets(self.path)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise Unreadable(f"{self.path} cannot be read: {reason}; it stays as it is", reason) from None
+            raise Unreadable(f"{self.path} cannot be read: {reason}; the file is kept unchanged", reason) from None
 
     def _next_place(self, octets: FileOctets, size: int) -> ChunkPlace | None:
         """Return the location of the next chunk, whole or not; None behind the last chunk."""
@@ -362,7 +368,7 @@ class StreamSegment:
         if found is None:
             return None
         if self._may_be_torn and all(place.commit <= position for place in itertools.chain([found], later)):
-            return None  # all of it is of one commit, which a crash has kept from being finished
+            return None  # all chunks from here on belong to one commit, left unfinished by a crash
         self._report_lost(found.first)
         return found
 
@@ -384,7 +390,7 @@ class StreamSegment:
         self._losses.append(f"{where}: offsets {self.end} to {end - 1} are lost")
 
     def _drop_torn(self, octets: FileOctets) -> None:
-        """Forget chunks of the last commit from the first on that is not whole."""
+        """Forget the chunks of the last commit from the first damaged chunk on."""
         if not self._positions:
             return
         last = place_of(octets, self._positions[-1])
@@ -394,7 +400,7 @@ class StreamSegment:
         )
         if rows is not None:
             log.warning(
-                "%s: the last commit, offsets %d to %d, is not whole: it was not finished, or is damaged",
+                "%s: the last commit, offsets %d to %d, is unfinished or damaged, and is left out",
                 self.path, self._firsts[rows], self.end - 1,
             )  # fmt: skip
             self.end, self._size = self._firsts[rows], self._positions[rows]
@@ -435,7 +441,7 @@ def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
 
 
 def is_whole(octets: FileOctets, position: int) -> bool:
-    """Return True if a chunk is as written."""
+    """Return True if the chunk at a position is undamaged."""
     head = octets.head(position, HEADER.size)
     if len(head) < HEADER.size:
         return False

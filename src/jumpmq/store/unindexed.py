@@ -1,6 +1,6 @@
-"""Changes of the log behind the last update of the index, and the next update.
+"""Changes of the log since the last update of the index, and the next update.
 
-A leader gathers them from its commits, a start and a follower from the log.
+A leading or single process collects the changes from its commits; a start and a follower read them from the log.
 """
 
 from jumpmq.store.batch import Batch
@@ -10,15 +10,15 @@ from jumpmq.store.log import OFFSET_BITS
 
 
 class Unindexed:
-    """Changes not in the index, nor in an update that is to be written.
+    """Changes that are neither in the index nor in a pending update.
 
     Attributes:
-        definitions: what was declared and deleted.
-        new: batches with blocks that the index does not have.
-        changed: batches of which more is settled.
-        gone: ids of batches of which nothing is left.
-        open: batches that the log may go on with, where it was not read to its end. The index has them even when
-            nothing is left of them, so that what follows is known to be theirs.
+        definitions: changes of definitions.
+        new: batches with new blocks.
+        changed: batches with new settlements.
+        gone: ids of batches without unsettled messages.
+        open: batches that may continue in an unread part of the log. The index keeps these batches even without
+            unsettled messages, so that later blocks can be assigned to them.
     """
 
     def __init__(self) -> None:
@@ -29,16 +29,16 @@ class Unindexed:
         self.open: set[Batch] = set()
 
     def forget(self, batch: Batch) -> None:
-        """Nothing of a batch is left, which the index may not know."""
+        """Record that a batch has no unsettled messages, or was dropped."""
         self.new.pop(batch, None)
         self.changed.pop(batch, None)
         self.gone.append(batch.id)
 
     def take(self, segment: int, commit: int = 0) -> Update:
-        """Return the update that covers the log before a segment; what belongs to later segments stays.
+        """Return the update that covers the log before a segment. Changes of later segments stay for the next update.
 
         Args:
-            commit: the number of the commit that marks a stop as clean, else 0.
+            commit: number of the commit that marks a stop as clean; else 0.
         """
         limit = segment << OFFSET_BITS
         new, changed = self.new, self.changed
@@ -46,12 +46,12 @@ class Unindexed:
         self.changed = {batch: None for batch in changed if batch.id >= limit}
         left = {batch for batch in new | changed if batch.id < limit and (batch.remaining or batch in self.open)}
         batches = [(summary_of(batch), places_of(batch)) for batch in new if batch in left]
-        settled = [  # of new ones too: some of it may have been left out before they were written
+        settled = [  # new batches included: messages settled before the write were left out of the log
             (batch.id, batch.settled.encode())
             for batch in new | changed
             if batch in left and (batch in changed or batch.settled.count)
         ]
-        # What is settled whole, though not committed yet, will be by the time this is written.
+        # Uncommitted settlements are included: they will be committed before the update is written.
         self.gone += [batch.id for batch in new | changed if batch.id < limit and batch not in left]
         update = Update(segment, commit, self.definitions, batches, settled, self.gone)
         self.definitions, self.gone = Definitions(), []

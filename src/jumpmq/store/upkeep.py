@@ -30,24 +30,24 @@ from jumpmq.store.unindexed import Unindexed
 log = logging.getLogger(__name__)
 
 MOVE_BYTES = 4 << 20
-"""Maximum octets of bodies moved per commit, give or take a batch."""
+"""Octets of bodies moved per commit, rounded up to whole batches."""
 
 SPARSE = 0.5
 """Live share of a segment below which the live content is moved."""
 
 MANY_DEFINITIONS = 5_000
-"""Number of definitions moved to the index even before the log's segment is full, once no more arrive: definitions take
-memory.
+"""Number of unindexed definitions from which on the log continues in a new segment, so that the index can take them.
+Unindexed definitions take memory.
 """
 
 QUIET = 2.0
-"""Seconds without a new definition until then."""
+"""Seconds without a new definition before many definitions are indexed."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at the segments."""
+"""Seconds between searches for mostly dead segments."""
 
 NO_DESCRIPTOR = errno.EMFILE, errno.ENFILE
-"""Errors of a file that cannot be opened, as clients have taken all descriptors."""
+"""Errors of opening a file while clients use up all descriptors."""
 
 Moves = list[tuple[Batch, list[Message]]]
 
@@ -58,10 +58,10 @@ class LogUpkeep:
     Args:
         log: the segments.
         index: the index.
-        reader: reads what is to be moved.
-        background: where it works.
-        indexed: the first segment that the index does not cover.
-        on_moves: called with what is left of batches that are to be rewritten.
+        reader: reads messages to move.
+        background: thread for the work.
+        indexed: first segment that the index does not cover.
+        on_moves: called with the remaining parts of batches to move.
         files: the file calls to use for streams.
     """
 
@@ -83,21 +83,21 @@ class LogUpkeep:
         self._indexed = indexed
         self._on_moves = on_moves
         self._files = files
-        self.kept_from = sys.maxsize  # segments from there on are kept, dead or not
-        self._unindexed = Unindexed()  # what the index does not say yet, and no snapshot holds
-        self._defined_at = 0.0  # when the last definition came
-        self._streams: dict[StreamLog, None] = {}  # streams of which the log may have what their files have not on disk
-        # Streams of which the log has chunks, and that are not open yet. The index must not pass the chunks before: its
-        # record of the stream is older than they are.
+        self.kept_from = sys.maxsize  # segments from this number on are kept, dead or not
+        self._unindexed = Unindexed()  # changes that are neither in the index nor in the pending snapshot
+        self._defined_at = 0.0  # time of the last definition
+        self._streams: dict[StreamLog, None] = {}  # streams with possibly unsynced files
+        # Unopened streams with chunks in the log. Until they are open, the index must not cover these chunks: the
+        # index's record of the stream is older than the chunks.
         self._unopened: set[int] = set()
-        self._by_queue: dict[int, set[Batch]] = {}  # batches that are written, by the queue's number
-        self._update: Update | None = None  # the snapshot that is to be written
-        self._due_at = 0  # the receipt that has to be on disk before
-        self._retry_at = 0.0  # when an index that could not be written is tried again
-        self._look_at = 0.0  # when the segments are next looked at
-        self._writing = False  # whether the index is being written
-        self._moving = False  # whether batches are being read that are to be rewritten
-        self._unmovable: set[Batch] = set()  # batches that cannot be read whole
+        self._by_queue: dict[int, set[Batch]] = {}  # written batches, by the queue's number
+        self._update: Update | None = None  # the pending snapshot
+        self._due_at = 0  # receipt that must be complete before the snapshot is written
+        self._retry_at = 0.0  # time of the next attempt after a failed write of the index
+        self._look_at = 0.0  # time of the next search for mostly dead segments
+        self._writing = False  # True while the index is being written
+        self._moving = False  # True while batches to move are being read
+        self._unmovable: set[Batch] = set()  # batches with unreadable blocks
 
     # --- effects of complete commits ---
 
@@ -105,7 +105,7 @@ class LogUpkeep:
         """Take over the state found at the start; changes from the log are new to the index.
 
         Args:
-            streams: what was found of streams, by the stream's number.
+            streams: known state of streams, by the stream's number.
         """
         self._unindexed = found.unindexed
         self._unopened = {number for number, known in streams.items() if known.pieces}
@@ -127,19 +127,19 @@ class LogUpkeep:
                 self._unindexed.gone.append(id)
 
     def note_definitions(self, definitions: Definitions, complete: Complete) -> None:
-        """Definitions were committed."""
+        """Record committed changes of definitions."""
         self._unindexed.definitions.absorb(definitions)
         self._defined_at = time.monotonic()
 
     @property
     def holds_definitions(self) -> bool:
-        """True if many definitions have waited a while for the log to continue in a new segment."""
+        """True if many definitions wait for the index, and no new definition has arrived for :data:`QUIET` seconds."""
         if self._update is not None or len(self._unindexed.definitions) < MANY_DEFINITIONS:
             return False
         return time.monotonic() >= self._defined_at + QUIET
 
     def note_written(self, segment: LogSegment, batch: Batch, octets: int, complete: Complete) -> None:
-        """Messages of a batch were committed."""
+        """Record committed messages of a batch."""
         segment.batches.add(batch)
         segment.live += octets
         self._unindexed.new[batch] = None
@@ -147,18 +147,17 @@ class LogUpkeep:
             self._by_queue.setdefault(batch.queue_id, set()).add(batch)
 
     def note_streamed(self, log: StreamLog) -> None:
-        """Messages were appended to a stream, or written to its files once more."""
+        """Record messages appended to a stream, or written again to the stream's files."""
         self._unopened.discard(log.number)
         if not log.is_gone:
             self._streams[log] = None
 
     def forget_unopened(self) -> None:
-        """Streams that are not open by now have no definition, and are not indexed."""
+        """Forget unopened streams: they have no definition, and need no index."""
         self._unopened.clear()
 
     def forget_stream(self, log: StreamLog) -> None:
-        """Release a removed stream. Files mapped by readers take disk space until the last reference to the stream is
-        gone."""
+        """Release a removed stream. While a reference to the stream exists, its mapped files take disk space."""
         self._streams.pop(log, None)
 
     def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
@@ -211,11 +210,11 @@ class LogUpkeep:
         return self._update is None and self._log.current is not None and self._log.current.number > self._indexed
 
     def snapshot(self, receipt: int, complete: Complete) -> None:
-        """Record the next state of the index, covering everything before the current segment.
+        """Record the next state of the index, which covers the log before the current segment.
 
-        What is settled goes in as it is now, also where that is not committed yet: so the update may be written only
-        when all that was settled by now is, with the commit of that receipt. Batches that began before the current
-        segment must be whole; those that grow in two of them are in a moment. All commits before it must be complete.
+        The snapshot includes uncommitted settlements. The update must therefore be written only after the commit of
+        ``receipt``, which has the last of these settlements. No snapshot is made while a commit before the current
+        segment is incomplete, or while a batch that began before the current segment has unwritten messages.
         """
         assert self._log.current is not None
         if self._unopened or complete < self._log.current.first_commit - 1:
@@ -239,11 +238,16 @@ class LogUpkeep:
         return self._update is not None
 
     def is_due(self, committed: int) -> bool:
-        """Return True if all settlements of the snapshot are committed, judged by receipts."""
+        """Return True if the snapshot may be written: all its settlements are committed, and no retry delay is
+        running.
+
+        Args:
+            committed: last complete receipt.
+        """
         return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at
 
     def write_index(self, complete: Complete) -> None:
-        """Start writing the index; all settlements of the snapshot are committed by now."""
+        """Start writing the snapshot to the index. All settlements of the snapshot must be committed."""
         update = self._update
         if update is None or self._writing:
             return
@@ -255,11 +259,11 @@ class LogUpkeep:
             sync(update.files, self._files)
         except OSError as error:
             if error.errno in NO_DESCRIPTOR:
-                raise  # nothing was tried: it is due again in a moment
-            # What it was to cover may be gone, though the next sync succeeds.
+                raise  # no sync was tried: the update is retried soon
+            # Octets may be missing on disk even if a later sync succeeds.
             raise Unsynced(f"files of streams may not be on disk: {error}") from error
         self._index.write(update)
-        while update.definitions.put:  # one by one: to let go of many at once keeps the broker's thread waiting
+        while update.definitions.put:  # one by one: freeing many at once would block the broker's thread
             update.definitions.put.popitem()
         while update.definitions.removed:
             update.definitions.removed.pop()
@@ -269,7 +273,7 @@ class LogUpkeep:
         if isinstance(result, Unsynced):
             raise result
         if isinstance(result, Exception):
-            # Nothing is lost: the log holds it all, and the update stays due.
+            # Nothing is lost: the log has all changes, and the update stays pending.
             log.warning("cannot write the index: %s", result)
             self._retry_at = time.monotonic() + 1.0
             return
@@ -280,10 +284,11 @@ class LogUpkeep:
         self.compact()
 
     def close(self, commit: int | None) -> None:
-        """Close the index; at a clean stop with a last update, so that the next start reads next to nothing.
+        """Close the index. A clean stop writes a last update first, so that the next start reads next to nothing of the
+        log.
 
         Args:
-            commit: the number of the commit that marks the stop as clean.
+            commit: number of the commit that marks the stop as clean; None without such a commit.
         """
         try:
             if commit is not None and not self._unopened:
@@ -318,7 +323,7 @@ class LogUpkeep:
             self.compact()
 
     def compact(self) -> None:
-        """Read the rest of a mostly dead segment, to be rewritten."""
+        """Start reading the live content of a mostly dead segment, to move it to the current segment."""
         self._look_at = time.monotonic() + LOOK_INTERVAL
         if self._moving:
             return
@@ -346,7 +351,7 @@ class LogUpkeep:
             try:
                 messages = self._reader.messages(batch, None, None)
             except StoreError:
-                continue  # it is settled by now
+                continue  # the batch was settled in the meantime
             left = [message for message in messages if message.seq not in settled]
             if not left or self._reader.is_damaged(batch):
                 self._unmovable.add(batch)  # damaged batches stay

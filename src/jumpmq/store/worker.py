@@ -1,5 +1,5 @@
-"""The writing and syncing thread: reference implementation of the compiled thread, for any disk
-substituted by a test.
+"""The writing and syncing thread: reference implementation of the compiled thread, used with disks substituted by a
+test.
 """
 
 import contextlib
@@ -16,12 +16,13 @@ from jumpmq.store.records import Commit
 
 
 class StreamWrite(NamedTuple):
-    """Octets of a stream's file. No sync is needed: the log has the octets. Also those of :meth:`Worker.append`.
+    """Octets for a stream's file, written without a sync, because the log has the octets, too. Also used for
+    :meth:`Worker.append`.
 
     Attributes:
-        file, offset: where.
+        file, offset: descriptor, and position in the file.
         buffers: the octets.
-        allocate: as of :class:`Write`.
+        allocate: as in :class:`Write`.
     """
 
     file: int
@@ -34,14 +35,14 @@ class Write(NamedTuple):
     """A commit to be written.
 
     Attributes:
-        file, offset: where.
-        commit: what; its checksums are put in by the thread.
+        file, offset: descriptor, and position in the file.
+        commit: the commit; the thread inserts the checksums.
         salt: initial value of the checksums.
-        allocate: octets of the file to allocate first, as (offset, length); None where there is room.
-        zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
-            (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.
-        appends: what is written before it, one after the other, without a sync; nothing follows behind an error.
-        position: that of its end in the log; 0 is not told.
+        allocate: octets of the file to allocate first, as (offset, length); None if the file has room.
+        zeros: octets behind the commit to fill with zeros. Later commits that overwrite zeros are on disk twice as fast
+            (measured, ext4) as commits to octets that are only allocated, because the file gains no block.
+        appends: writes before the commit, in sequence, without a sync. The first error ends the sequence.
+        position: position of the commit's end in the log, written to the worker's ``tell``; 0 for no such report.
     """
 
     file: int
@@ -58,9 +59,9 @@ class Worker:
     """Writes commits in sequence.
 
     Args:
-        wake: a descriptor to which an octet is written when a commit is finished.
+        wake: descriptor to which an octet is written when a commit is finished.
         files: the file calls to use.
-        tell: a descriptor that takes the position of each commit before its sync; -1 for none.
+        tell: descriptor to which the position of each commit is written, before the commit's sync; -1 for none.
     """
 
     def __init__(self, wake: int, files: Files, tell: int = -1) -> None:
@@ -93,7 +94,9 @@ class Worker:
         return self._finished.popleft() if self._finished else None
 
     def perform(self, write: Write | StreamWrite) -> tuple[int, bool, float]:
-        """Write a commit in the caller's thread, with the worker idle; return the result as :meth:`take`."""
+        """Write a commit in the caller's thread, and return the result as :meth:`take` does. The worker must be
+        idle.
+        """
         began = time.perf_counter()
         number, unsafe = self._commit(write)
         return number, unsafe, time.perf_counter() - began

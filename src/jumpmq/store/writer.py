@@ -1,7 +1,7 @@
 """Interface to the writing thread: one commit at a time, without clients waiting for the disk.
 
-The thread knows no more than a file and octets. What it has finished is announced by a descriptor that becomes
-readable, which an event loop can watch.
+The thread knows only descriptors and octets. When a write is finished, a descriptor for the event loop becomes
+readable.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors resolved by freeing disk room."""
 
 SMALL_BYTES = 64 << 10
-"""Maximum octets of a commit written by the caller's thread: a fast disk takes so many in a moment."""
+"""Maximum octets of a commit written by the caller's thread."""
 
 QUICK = 0.0005
-"""Seconds needed by a fast disk to write a small commit."""
+"""Maximum seconds for a small commit on a fast disk."""
 
 Ship = Callable[[int, bytes], bool]
-"""Sends the octets of a commit, which begins at a position, to all followers; True if sent, False if to none."""
+"""Sends a commit's begin (position) and octets to all followers. Returns True if sent; False if sent to no follower."""
 
 FORGETTING = 0.9
-"""Share of the measured slowness kept with every faster commit."""
+"""Factor of the decaying maximum of recent write times: each faster commit reduces the maximum by this factor."""
 
 
 class Result(NamedTuple):
@@ -68,20 +68,20 @@ class Writer:
     """Writes and syncs in a separate thread.
 
     Args:
-        files: the file calls to use; the compiled thread knows only those of the operating system.
-        tell, ship: as of :meth:`Store.open`.
+        files: the file calls to use. With calls other than the operating system's, the thread is not the compiled one.
+        tell, ship: as for :meth:`Store.open`.
     """
 
     def __init__(self, files: Files, tell: int = -1, ship: Ship | None = None) -> None:
         self._tells = tell >= 0
         self._ship = ship
-        self._results: deque[Result] = deque()  # of writes that had nothing to write
-        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
-        self._waking = threading.Lock()  # held while the pipe is written to, or closed
-        self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
-        self._is_shipped = False  # whether followers have the octets of the last write, whatever comes of the write
-        self._submitted_at = 0.0  # when the last write was, by the monotonic clock
-        self._seconds = QUICK  # how long the disk takes of late: it falls slowly
+        self._results: deque[Result] = deque()  # results without anything to write
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable with each result
+        self._waking = threading.Lock()  # held during a write to the pipe, and while the pipe is closed
+        self._timer: threading.Timer | None = None  # timer of the last wake_after()
+        self._is_shipped = False  # True if followers have the octets of the last write, even if the write fails
+        self._submitted_at = 0.0  # time of the last submitted write, by the monotonic clock
+        self._seconds = QUICK  # decaying maximum of recent write times, in seconds
         self._worker: WritingThread
         if type(files) is Files:
             self._worker = CompiledWorker(self._writable, tell)
@@ -89,15 +89,15 @@ class Writer:
             self._worker = worker.Worker(self._writable, files, tell)
 
     def fileno(self) -> int:
-        """A descriptor that is readable when :meth:`results` has something to tell."""
+        """Return a descriptor that is readable when :meth:`results` has results."""
         return self._readable
 
     def submit(self, write: Write) -> None:
         """Write a commit; the last commit must have been finished."""
         self._submitted_at, self._is_shipped = time.monotonic(), False
         if self._ship is not None and write.commit.length <= SMALL_BYTES and not (write.allocate or write.appends):
-            # Before the thread and the disk are waited for. The file has room: a full disk cannot be a reason to try
-            # once more, with other content.
+            # Followers get the commit before the disk does. The file has room: otherwise a full disk could require a
+            # retry with other content, which would differ from the followers' commit.
             octets = b"".join(write.commit.seal(write.salt))
             self._is_shipped = self._ship(write.position - len(octets), octets)
             if self._is_shipped:
@@ -108,8 +108,9 @@ class Writer:
         self._worker.submit(write)
 
     def is_quick(self, octets: int) -> bool:
-        """Return True if so many octets are written in a moment, judged by recent commits: the handover to the thread
-        and back would take longer."""
+        """Return True if the disk wrote recent commits faster than a handover to the thread and back takes. Always
+        False for large commits, and in a home with copies.
+        """
         return octets <= SMALL_BYTES and self._seconds < QUICK and not self._tells
 
     def write(self, write: Write) -> Result:
@@ -123,7 +124,7 @@ class Writer:
 
     @property
     def hung_for(self) -> float:
-        """Seconds for which the disk has not answered, where copies were told of the commit; else 0."""
+        """Seconds since the submission of an unfinished write, in a home with copies; else 0."""
         return time.monotonic() - self._submitted_at if self._tells and self._worker.is_working else 0.0
 
     def finish(self, result: Result) -> None:
@@ -150,14 +151,14 @@ class Writer:
         return WRITTEN
 
     def wake_after(self, seconds: float) -> None:
-        """Become readable, with no result, after so many seconds."""
+        """Make the descriptor readable, without a result, after some seconds."""
         self._timer = threading.Timer(seconds, self.wake)
         self._timer.daemon = True
         self._timer.start()
 
     def wake(self) -> None:
-        """Become readable now. Callable from any thread; without effect after :meth:`close`."""
-        with self._waking, contextlib.suppress(BlockingIOError):  # it is readable, then
+        """Make the descriptor readable. Callable from any thread; without effect after :meth:`close`."""
+        with self._waking, contextlib.suppress(BlockingIOError):  # a full pipe is readable already
             if self._writable >= 0:
                 os.write(self._writable, b"\0")
 

@@ -122,7 +122,7 @@ class CopyDirectory:
             self.next_number = self.next_commit() if self.lineage else None
         except OSError as error:
             self.close()
-            raise StoreError(f"cannot open the copy in {directory}: {error.strerror}; put that right") from error
+            raise StoreError(f"cannot open the copy in {directory}: {error.strerror}; correct the cause") from error
         except BaseException:
             self.close()
             raise
