@@ -28,8 +28,7 @@ FETCH      candidate  asks for octets from a position on
 FETCHED    follower   all octets up to this position were sent
 WANT       joiner     asks for a manifest (an empty name), or for a piece of a file from an offset on
 MANIFEST   leader     a page of a copy: position from which on the copy has all octets; number of the page, of all
-pages;
-                      segments of the lineage; name, length and CRC-32 of files
+                      pages; segments of the lineage; name, length and CRC-32 of files
 PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; no octets if the file is gone
 =========  =========  ==============================================================================================
 """

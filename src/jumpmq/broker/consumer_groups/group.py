@@ -2,14 +2,14 @@
 
 A *unit* is what one member at a time is fed from. Each is in one of these states:
 
-==========  ==========  ===========================================================================
-owner       holder      what is so
-==========  ==========  ===========================================================================
-none        none        it waits to be given to a member
-a member    none        its member is away, and has a grace
-a member    its session the member is fed
-any         another     it *drains*: the holder is fed no more, and still has messages of it
-==========  ==========  ===========================================================================
+========  ===========  ============================================================================
+owner     holder       state of the unit
+========  ===========  ============================================================================
+none      none         waits to be given to a member
+a member  none         the member is away, and has a grace
+a member  its session  the member is fed
+any       another      *drains*: the holder is fed no more, and still has messages of the unit
+========  ===========  ============================================================================
 
 A member (its name) outlives its session (a ``basic.consume`` in force) by its grace. A unit drains until the holder has
 none of its messages any more, whatever became of them; then its owner's session is fed. So a handover waits for no

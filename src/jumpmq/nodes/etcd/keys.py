@@ -10,8 +10,7 @@
 ``members/NODE``       a node's home, and the identity of its data directory; for its second worker ``members/NODE/2``,
                        and so on
 ``home/H``             state of a home (:class:`~jumpmq.replication.configuration.Configuration`): its epoch,
-incremented
-                       by each start of its process, and the leader; each write compares the whole value
+                       incremented by each start of its process, and the leader; each write compares the whole value
 ``led/H``              epoch of a home with copies, as in ``home/H``, which also changes with the set
 ``wanted/H``           an operator's wish for the copies of a home; the leader changes ``home/H`` accordingly, in steps
 ``rebuilding/NODE``    copies that a process offers for homes lost by etcd, or ``rebuilding/NODE/2``; deleted with the

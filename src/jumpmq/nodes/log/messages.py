@@ -2,19 +2,19 @@
 
 A message is a JSON object. The key ``do`` has its kind:
 
-============  ==================================================================================================
-``join``      a worker to the first: its identity, the last entry applied and the last one on its disk
-``unwelcome`` the first, to a worker whose data belongs elsewhere: ``why``
-``records``   the first, to a worker without definitions: some of them
-``welcome``   the first: the broker's identity, and the entry to apply before proposing
-``propose``   a worker: ``request`` with ``change`` and ``asker``, or with the ``number`` of an entry already received
-``entry``     the first: an entry (:class:`Entry`)
-``applied``   a worker: an entry is applied, and the digest of the definitions then
-``has``       a worker: an entry is on its disk
-``accepted``  the first: the change of a ``request`` is everywhere
-``refused``   the first: the change of a ``request`` is refused, with the error
-``differs``   the first: the worker's digest after an entry is another one
-============  ==================================================================================================
+=============  =================================================================================================
+``join``       a worker to the first: its identity, the last entry applied and the last one on its disk
+``unwelcome``  the first, to a worker whose data belongs elsewhere: ``why``
+``records``    the first, to a worker without definitions: some of them
+``welcome``    the first: the broker's identity, and the entry to apply before proposing
+``propose``    a worker: ``request`` with ``change`` and ``asker``, or with the ``number`` of an entry already received
+``entry``      the first: an entry (:class:`Entry`)
+``applied``    a worker: an entry is applied, and the digest of the definitions then
+``has``        a worker: an entry is on its disk
+``accepted``   the first: the change of a ``request`` is everywhere
+``refused``    the first: the change of a ``request`` is refused, with the error
+``differs``    the first: the worker's digest after an entry is another one
+=============  =================================================================================================
 """
 
 from collections.abc import Callable
