@@ -22,6 +22,8 @@ DELIVER = b"\x00\x3c\x00\x3c"
 GET_OK = b"\x00\x3c\x00\x47"
 RETURN = b"\x00\x3c\x00\x32"
 STREAM_OFFSET = b"\x0fx-stream-offsetl"
+"""Name and type octet of the header ``x-stream-offset``, as encoded in a header table."""
+
 STREAM_OFFSET_ALONE = (len(STREAM_OFFSET) + 8).to_bytes(4) + STREAM_OFFSET
 """First octets of a header table whose only entry is ``x-stream-offset``."""
 
@@ -30,7 +32,6 @@ ADDED = (b"x-stream-offset", b"x-delivery-count")
 
 CONTENT_TYPE, CONTENT_ENCODING = 0x8000, 0x4000
 """Flags of the properties in front of the headers."""
-"""Name and type octet of the header ``x-stream-offset``, as encoded in a header table."""
 
 LARGEST_FRAME = 1 << 30
 """Until a limit is agreed."""

@@ -74,10 +74,10 @@ class Delivery:
         """Go on only if a statement with ``WHERE epoch <= :epoch`` has found its row.
 
         Args:
-            rows: how many rows it has written.
+            rows: number of written rows.
 
         Raises:
-            StaleOwner: none.
+            StaleOwner: no row was written: a newer owner has the key.
         """
         if not rows:
             raise StaleOwner(f"key {self.key!r} has an owner with a higher epoch than {self.epoch}")

@@ -70,7 +70,8 @@ class DeadLettering(Protocol):
         """Publish messages to the queue's dead letter exchange, then settle them.
 
         Args:
-            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or one of ``HELD``
+                (``broker/dead_letters/dead_lettering.py``), for messages held by an exchange.
         """
 
     def count_discarded(self, queue: "Queue", count: int, reason: str) -> None:

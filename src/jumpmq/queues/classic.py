@@ -288,7 +288,7 @@ class ClassicQueue(Queue):
         if self.limits.message_ttl is not None:
             self._expiry.set_ttl(messages, self.limits.message_ttl)
         # Before the delivery: a consumer without acknowledgements settles at once, and the store accepts a settlement
-        # only for # stored messages.
+        # only for stored messages.
         self._store(messages)
         served = self._delivery.consumers
         self._arriving = bool(served) and not len(self.ready)  # waiting consumers get them, even with a TTL of 0
@@ -425,7 +425,7 @@ class ClassicQueue(Queue):
         if not messages:
             return
         # Before the check for a deleted queue, which stays charged for held messages; and before bodies are read back,
-        # which # are not charged.
+        # which are not charged.
         self.taken.release(messages, held)
         if self.deleted:
             settle_spilled(messages)

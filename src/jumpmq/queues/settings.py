@@ -34,8 +34,8 @@ class QueueSetting:
     Attributes:
         name: policy key; with ``x-`` in front the name of the argument.
         text: what the setting does, for ``docs/queues.md``.
-        kinds: queue types that take the argument. Other types refuse a declaration with the argument; without
-            ``check``, no type refuses it.
+        kinds: queue types that take the argument. Other types refuse a declaration with the argument. A
+            setting without ``check`` is never refused.
         check: check of the argument; None for settings without a checked argument.
         policy: check of a policy's value, and RabbitMQ's text for an invalid value; None for settings without a policy
             key.

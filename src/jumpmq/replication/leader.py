@@ -110,7 +110,7 @@ class Leader:
         """
         if peer in self.known.electable and position < self.copy.complete:
             # The replica has stored this once. A replica without all complete commits must not be electable: its disk
-            # has lost # octets, and returns under a new identity.
+            # has lost octets, and returns under a new identity.
             return [Send(peer, Lost(self.epoch, self.copy.complete)), *self.remove((), lost=(peer,))]
         self.stored = {**self.stored, peer: position}
         self.following |= {peer}

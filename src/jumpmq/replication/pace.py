@@ -171,7 +171,7 @@ class Pace:
             return
         former = before.leader if before is not None and before.epoch == value.epoch - 1 else ""
         # The former leader stopped before it handed over or resigned. If this replica was the former leader, no other
-        # replica # delivers. Otherwise the former leader's lease may last until its last answered beat is too old.
+        # replica delivers. Otherwise the former leader's lease may last until its last answered beat is too old.
         quiet = former == value.leader or former in value.set or self.replica.resigned == value.epoch - 1
         self.delivers_from = now if quiet else self.yielded + self.times.failover
         self._last_leader = former

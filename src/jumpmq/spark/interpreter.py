@@ -1,8 +1,8 @@
 """The Python interpreter of Spark's workers, and its start time.
 
-Spark puts archives of PySpark's sources before all else that its Python processes import from, and Python compiles what
-it imports from an archive in each process again: half a second, for each start of a streaming query. Where the
-archives belong to the very PySpark that is installed, it is had as quickly as the driver has it without them.
+Spark puts archives of PySpark's sources at the front of the import path of its Python processes. Each process compiles
+modules of an archive again, which takes half a second at each start of a streaming query. If the archives belong to the
+installed PySpark, workers start without the archives, and PySpark loads as fast as in the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARCHIVES = "-src.zip:"
 def use_this_interpreter(context: SparkContext) -> None:
     """Run workers with the driver's interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names one.
 
-    Spark's own default, ``python3``, is another one wherever the virtual environment is not activated.
+    Spark's default, ``python3``, is a different interpreter unless the virtual environment is activated.
     """
     named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if named is None or _is_this(named):

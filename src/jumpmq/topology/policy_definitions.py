@@ -1,4 +1,4 @@
-"""Policy definitions: checks of their keys, with RabbitMQ 3.10's error texts.
+"""Policy definitions: checks of their keys, with RabbitMQ's error texts.
 
 ``queues/settings.py`` has the keys of queues.
 

@@ -1,4 +1,4 @@
-"""Rules shared by several changes and requests; the texts are RabbitMQ 3.10's."""
+"""Rules shared by several changes and requests; the texts are RabbitMQ's."""
 
 from __future__ import annotations
 

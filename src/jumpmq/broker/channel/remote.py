@@ -59,7 +59,7 @@ class RemoteChannels(Protocol):
         further home of the node is up.
 
         Args:
-            then: consumes from the shard of that name; of the exchange's, where it has no shards any more.
+            then: called with the name of the shard, or with the exchange's name if the exchange has no shards any more.
         """
 
     def join(self, method: m.BasicConsume, membership: GroupArguments) -> Waiting | None:

@@ -84,7 +84,7 @@ def dead_letters(origin: DeadLetterOrigin, messages: Iterable[Message], reason: 
     """Return the dead-lettered messages for messages dead in a queue.
 
     Args:
-        reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+        reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or one of ``HELD`` (``dead_lettering``).
     """
     now = time.time()
     writer = _Writer(origin, reason, int(now))

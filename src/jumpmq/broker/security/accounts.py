@@ -12,12 +12,11 @@ from jumpmq.topology.users import User
 class Principal:
     """A logged-in user.
 
-    Two are the same user where name and way of logging in are: a token whose subject is called as a user who is kept
-    here does not make its bearer that user.
+    Principals are equal if name and kind of login are equal: a token's subject is not the stored user of that name.
 
     Attributes:
-        name: of the user, as it is shown.
-        granted: what a token allows; None where the permissions that are kept for the name decide.
+        name: displayed name of the user.
+        granted: permissions of a token; None if the stored permissions of the name count.
         until: when the token expires, seconds since the epoch; None if never.
     """
 

@@ -28,8 +28,8 @@ THREADS = 2
 """Passwords verified at once, at some 20 ms of a core and 19 MB per password."""
 
 REFUSAL_TIME = 0.5
-"""Seconds from a request to its refusal: for an unknown user nothing needs to be computed, without it showing. Where
-more is to do, refusals come at the multiples."""
+"""Seconds from a request to its refusal. Every refusal takes this time or a multiple, whatever the reason: for an
+unknown user nothing is computed."""
 
 
 class _Verified(NamedTuple):
@@ -49,11 +49,11 @@ class Attempts(NamedTuple):
 class Authenticator:
     """Decides on logins.
 
-    A password that was verified is remembered by a digest with a key of this process. So clients that connect often
-    cost nothing, wait for nothing, and a wrong password of a user whose right one is known costs nothing either.
+    A verified password is remembered as a digest with a key of this process. Frequent logins of a client therefore need
+    no computation, nor does a wrong password of a user with a remembered password.
 
     Attributes:
-        attempts: logins by protocol, as RabbitMQ calls it: ``amqp091``, ``http``.
+        attempts: numbers of logins, by RabbitMQ's name of the protocol: ``amqp091``, ``http``.
     """
 
     def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
@@ -74,10 +74,10 @@ class Authenticator:
         """Return the user logging in with this password from this address: the named user, or the user of a token given
         as password.
 
-        ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
+        ``guest`` may log in only from loopback addresses (RabbitMQ, ``loopback_users``).
 
         Returns:
-            None if none does.
+            None if refused.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -83,7 +83,7 @@ async def set_group_offset(request: Request) -> Response:
     """``PUT /api/group-offsets/{vhost}/{queue}/{group}``: have a consumer group go on at another offset of a stream.
 
     The body is ``{"offset": PLACE}``, which is ``first``, ``last``, ``next``, an offset or an age such as ``2h``, or
-    ``{"timestamp": SECONDS}`` since the epoch. What members hold at that moment no longer counts, and may come again.
+    ``{"timestamp": SECONDS}`` since the epoch. Unsettled deliveries no longer count, and their messages may come again.
     """
     queue, group = _stream(request), requested.name(request, "group")
     body = await requested.shaped_body(request, SHAPE)

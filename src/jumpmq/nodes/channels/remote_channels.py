@@ -57,7 +57,6 @@ class ChannelLinks:
     Attributes:
         comes_back: tells whether another node will soon serve a home without a link. Requests for its queues then wait,
             and its consumers are opened again.
-            consumers are opened again.
         is_ready: tells whether a home has restored its queues.
         consumers: number of open consumers, by the id of the queue.
         shard_choice: chooses shards for consumers, also for consumers of other homes.

@@ -5,7 +5,7 @@ A move has these steps:
 1. The change :class:`~jumpmq.topology.changes.MoveQueue` gives the queue its new home. Messages published from now on
    go to the new home, and wait there (:attr:`~jumpmq.queues.Queue.behind`).
 2. Once all homes have applied the change, the old home cancels the queue's consumers, and takes back deliveries that
-   are not settled soon (:data:`GRACE`).
+   are not settled soon (``Timing.settle_grace``, :mod:`jumpmq.nodes.timing`).
 3. The old home sends the queue's messages through the :mod:`~jumpmq.nodes.messages.outbox`. The messages enter the
    queue at the new home, and are delivered at once.
 4. When the old home has no messages left, and no other home can still send any to the old home, the change
@@ -261,7 +261,7 @@ class Moves:
             await self._turns.committed()
 
     async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
-        """Take back unsettled deliveries, after consumers had :data:`GRACE` seconds to settle them."""
+        """Take back unsettled deliveries, after consumers had ``Timing.settle_grace`` seconds to settle them."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._links.timing.settle_grace
         while count := contents.unacknowledged_count:

@@ -64,7 +64,7 @@ ASKED = struct.Struct("!QHH")
 """Number of the remote channel, prefetch of a consumer, prefetch of the channel. An AMQP method follows."""
 
 SETTLED = struct.Struct("!QB")
-"""Number of the remote channel, index of the outcome in ``served_channels.OUTCOMES``. Delivery tags follow, packed."""
+"""Number of the remote channel, index of the outcome in ``remote_channel.OUTCOMES``. Delivery tags follow, packed."""
 
 TWO = struct.Struct("!QQ")
 """Number of the remote channel and an amount: a prefetch, or octets."""
@@ -180,7 +180,7 @@ def _slice(payload: memoryview) -> tuple[Any, ...]:
 
 
 TABLE = (
-    RecordKind(HELLO, "HELLO", "JSON: cluster, home, boot, version, purpose, nonce of the sender", _text),
+    RecordKind(HELLO, "HELLO", "JSON: cluster, home, boot, version, purpose, nonce, epoch of the sender", _text),
     RecordKind(ALIVE, "ALIVE", "nothing: the sender lives", _nothing),
     RecordKind(LOG, "LOG", "JSON: messages of the log of definitions, of workers in an array", _text),
     RecordKind(PROOF, "PROOF", "HMAC-SHA-256: the sender knows the secret", bytes),

@@ -51,14 +51,15 @@ class Change:
         return iter(())
 
     def check(self, state: State) -> None:
-        """Refuse the change if it conflicts with the definitions. Rules, order and texts are RabbitMQ 3.10's.
+        """Refuse the change if it conflicts with the definitions. Rules, order and texts are RabbitMQ's.
 
         Raises:
             AMQPError: with the reason.
         """
 
     def refuse_own_end(self, state: State) -> None:
-        """Refuse a change that removes the local node. Other nodes accept it; the local node then diverges and stops.
+        """Refuse a change that removes the local node, before the change enters the log. If another node has put such a
+        change into the log, the local node stops.
 
         Raises:
             PreconditionFailed: the change removes the local node.

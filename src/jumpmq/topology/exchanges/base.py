@@ -41,7 +41,8 @@ class Exchange(ABC):
         declared_alternate: argument with the name of the alternate exchange; None without one.
         alternate: name of the alternate exchange in force, by argument or policy.
         fed_further: number of bindings to exchanges.
-        feeds_remote: number of bindings to queues of other homes.
+        feeds_remote: number of bindings to queues of other homes; one more if the exchange holds messages in a queue of
+            its own, which may be at another home.
         ordered: True if messages of moved keys wait for earlier messages in the old queues.
         received: number of messages published to it since the broker's start.
         published_in, published_out: number of messages published by clients, and number of queues that got such
