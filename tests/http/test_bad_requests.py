@@ -74,7 +74,7 @@ def test_a_wrong_query_is_said(api, channel, path, reason):
         (b"{", "the body is not JSON"),
         (b"\xff", "the body is not JSON"),
         (b"[" * 100_000, "the body is not JSON"),
-        (b"[]", "the body is not JSON: it is no object"),
+        (b"[]", "the body is not JSON: not an object"),
         (b'{"queues": []}', "'queues' must be an object of queue names and whole numbers"),
         (b'{"queues": {"q": "x"}}', "'queues' of queue 'q' must be a whole number from 0, not 'x'"),
         (b'{"queues": {"q": -1}}', "'queues' of queue 'q' must be a whole number from 0, not -1"),

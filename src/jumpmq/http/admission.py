@@ -1,8 +1,8 @@
-"""Admission of requests: a few begin per event-loop iteration, so that iterations stay short however many wait.
+"""Admission of requests: only a few begin per event-loop iteration, so that iterations stay short.
 
-Client addresses take turns. Within an address, connections without an answer so far come first, then those that have
-waited longest. Otherwise an iteration with requests of a thousand connections would take a second, in which AMQP
-clients and new HTTP clients would wait.
+Client addresses take turns. Within an address, connections without an answer so far come first; otherwise the longest
+wait decides. Without admission, an iteration with requests of a thousand connections would take a second, and delay
+AMQP clients and new HTTP clients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _WaitingLine:
     """Waiting connections of an address."""
 
     def __init__(self) -> None:
-        self.new: deque[Asking] = deque()  # not yet answered
+        self.new: deque[Asking] = deque()  # connections without an answer so far
         self.others: deque[Asking] = deque()
 
     def next(self) -> Asking:
@@ -41,8 +41,8 @@ class Admission:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _WaitingLine] = OrderedDict()  # by address, in the order of their turns
-        self._begun = 0  # requests of this turn
-        self._is_due = False  # whether the next turn is scheduled
+        self._begun = 0  # requests begun in this iteration
+        self._is_due = False  # True if the next turn is scheduled
 
     def ask(self, connection: Asking, address: str, is_new: bool) -> None:
         """Begin a connection's request, now or later.

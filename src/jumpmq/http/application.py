@@ -189,15 +189,15 @@ class Mounts:
 
 
 AS_QUERY = "/api/-"
-"""A path below which browsers can name any path of the API, percent-encoded once more, as ``?path=``."""
+"""Path for browsers: the query ``?path=`` has the path of the API, percent-encoded once more."""
 
 
 class EncodedPaths:
-    """Routes by the undecoded path, so that an encoded slash (``%2F``) in a name does not divide it.
+    """Routes by the undecoded path, so that an encoded slash (``%2F``) in a name does not divide the name.
 
     As in RabbitMQ, a slash at the end of a path is ignored. Browsers remove ``.`` and ``..`` from paths, even if
-    encoded (URL Standard, "URL parsing"). Objects with such names are requested by :data:`AS_QUERY`. A request without
-    a clear end is refused.
+    encoded (URL Standard, "URL parsing"). For objects with such names, browsers use :data:`AS_QUERY`. A request with
+    an ambiguous length is refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -211,12 +211,12 @@ class EncodedPaths:
         if path == AS_QUERY:
             named, path = _named_by_query(scope)
             scope.update(named)
-        scope["path"] = path.removesuffix("/") or "/"  # in place: the connection looks there for who asks
+        scope["path"] = path.removesuffix("/") or "/"  # in place: the connection reads the user from the same scope
         await self._app(scope, receive, send)
 
 
 def _named_by_query(scope: Scope) -> tuple[dict[str, bytes], str]:
-    """Return the scope's changes for a request whose path is in the query, and the path."""
+    """Return the changes of the scope for a request with :data:`AS_QUERY`, and the requested path."""
     given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     path = next((value for name, value in given if name == "path" and value.startswith("/api/")), AS_QUERY)
     query = urlencode([(name, value) for name, value in given if name != "path"])

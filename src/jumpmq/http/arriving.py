@@ -1,4 +1,4 @@
-"""Connections are accepted at once, and wait until the protocol that serves them is ready."""
+"""Accepted connections that wait until the module for the final protocol is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jumpmq.broker.connection.listeners import connection_limit
 
 SHARE = 4
-"""The limit of AMQP connections, divided by this, is the limit of waiting connections."""
+"""Divisor: the limit of waiting connections is the limit of AMQP connections divided by this number."""
 
 
 class Arriving(asyncio.Protocol):
@@ -16,7 +16,7 @@ class Arriving(asyncio.Protocol):
 
     Args:
         awaited: the task; if the task fails, the connection is closed.
-        protocol: factory of the other protocol.
+        protocol: factory of the final protocol.
         waiting: the waiting connections, in order of arrival; each adds and removes itself.
     """
 
@@ -27,7 +27,7 @@ class Arriving(asyncio.Protocol):
         self._protocol = protocol
         self._waiting = waiting
         self._transport: asyncio.Transport | None = None
-        self._received = b""  # what was read meanwhile
+        self._received = b""  # octets read while waiting
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -48,7 +48,7 @@ class Arriving(asyncio.Protocol):
             self._waiting.remove(self)
 
     def _leave(self) -> None:
-        """Close the connection, to make room for new ones and for files."""
+        """Close the connection, to free a descriptor for new connections and for files."""
         self._waiting.remove(self)
         if self._transport is not None:
             self._transport.abort()

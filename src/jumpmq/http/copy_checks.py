@@ -1,7 +1,8 @@
 """Comparison of the copies of homes by checksums, in the background.
 
-Each process with a copy reports the lengths of the files and checksums of their parts. The process that was asked
-compares them. Differences are checked again after some seconds, because files may be removed or cut meanwhile.
+Each process with a copy reports the lengths of the copy's files, and checksums of parts. The process with the request
+compares the checksums. Differences are checked again after some seconds, because a file may have been removed or cut
+during the comparison.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any
 from jumpmq.broker.copies import CopyFiles
 
 PART = 4 << 20
-"""Octets that are compared at once."""
+"""Maximum octets per compared part."""
 
 FINEST = 4096
 """Octets to which a difference is narrowed down."""
 
 REST = 1.0
-"""Rest after each comparison, as a multiple of its duration: half of the time is left to others."""
+"""Pause after each comparison, as a multiple of the comparison's duration: other work gets half of the time."""
 
 AGAIN = 3.0
 """Seconds until a difference is checked again."""
@@ -46,13 +47,14 @@ class CopyCheck:
     """Comparison of the copies of a home.
 
     Attributes:
-        started_at: in seconds since the epoch.
+        started_at: time of the start, in seconds since the epoch.
         state: ``running``, ``equal``, ``different``, or ``failed``.
-        nodes: whose copies are compared.
-        files, octets: to be compared, all copies of an octet being one.
-        compared: octets that were compared.
-        differences: file, offset, length, checksum by node, and nodes whose file is not as it was written.
-        reason: why it failed.
+        nodes: nodes of the compared copies.
+        files, octets: amounts to compare. All copies of an octet count once.
+        compared: octets compared so far, counted in the same way.
+        differences: differing parts: file, offset, length, checksum by node, and nodes whose file is damaged by the
+            file's own checksums.
+        reason: reason of a failure.
     """
 
     home: int
@@ -74,7 +76,7 @@ class CopyChecks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, home: int, ask: Ask) -> None:
-        """Begin to compare the copies of a home, unless that is under way."""
+        """Begin to compare the copies of a home, unless a comparison is running."""
         if home in self.of and self.of[home].state == "running":
             return
         self.of[home] = check = CopyCheck(home, time.time())
@@ -124,7 +126,7 @@ async def _compare(check: CopyCheck, ask: Ask) -> None:
 
 
 class CheckFailed(Exception):
-    """Copies cannot be compared; the text says why."""
+    """Copies cannot be compared; the text is the reason."""
 
 
 async def _sums(home: int, part: Part, ask: Ask) -> dict[str, int]:
@@ -138,7 +140,7 @@ async def _differ(home: int, part: Part, ask: Ask) -> bool:
 
 
 async def _difference(home: int, part: Part, ask: Ask) -> dict[str, Any]:
-    """Describe a difference, narrowed down to its first octets."""
+    """Return a description of a difference, narrowed down to the first differing octets."""
     name, offset, length = part
     while length > FINEST:
         half = length // 2

@@ -1,10 +1,10 @@
 """History of samples: of the whole broker, and of requested queues, exchanges, connections and channels.
 
-A track has a sample per second of the last ten minutes, and a sample per minute of the last day, so its size does not
-grow. The broker has two tracks at all times: the values on its page, and the sums of all virtual hosts. Any other
-object has a track from the first request on, until nobody has requested the object for a while. The track begins with
-the known samples of the last day (:mod:`~jumpmq.http.past`). The fullest queues, and virtual hosts if there are
-several, are followed without a request, because users who find them want to see their past.
+A track has a sample per second of the last ten minutes, and a sample per minute of the last day, so that its size is
+bounded. The broker has two permanent tracks: the values on the page's overview, and the sums of all virtual hosts. Any
+other object has a track from the first request on; the track ends after :data:`FORGET_AFTER` without a request. A new
+track begins with the known samples of the last day (:mod:`~jumpmq.http.past`). The fullest queues are followed without
+a request, because users who find a full queue need the queue's past. So are the virtual hosts, if there are several.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 FINE, FINE_COUNT = 1, 600
 COARSE, COARSE_COUNT = 60, 1440
-"""Seconds between samples, and how many are kept."""
+"""Seconds between coarse samples, and number of kept samples."""
 
 MAX_TRACKS = 200
-"""Maximum number of followed objects, some 200 KB per object after a day."""
+"""Maximum number of followed objects. An object takes some 200 KB after a day."""
 
 FORGET_AFTER = 900.0
 """Seconds without a request after which an object is no longer followed."""
@@ -52,7 +52,7 @@ MAX_EVENTS = 500
 """Maximum number of remembered changes."""
 
 FOLLOWED_UNASKED = 8
-"""Of the fullest queues."""
+"""Number of the fullest queues followed without a request."""
 
 FOLLOWED_HOSTS = 20
 """Maximum number of followed virtual hosts, if there are several."""
@@ -76,11 +76,12 @@ COLUMNS = {
 LEVELS = {
     *(*LEVELS_OF_QUEUES, "unconfirmed", "consumers", "channels", *NODE),
 }
-"""Columns shown as values; all further ones are shown as rates."""
+"""Columns shown as values; all other columns are shown as rates."""
 
 Subject = tuple[str, ...]
-"""``queue``, ``exchange``, ``connection`` or ``channel``, then the name, after the virtual host if there is one; or
-``vhost`` (counters of a virtual host) or ``overview`` (a virtual host's values on the page), then its name."""
+"""Subject of a track: ``queue`` or ``exchange`` with virtual host and name, ``connection`` or ``channel`` with the
+name, or a virtual host by name: ``vhost`` for the counters, ``overview`` for the values on the page's overview.
+"""
 
 
 class Ring:
@@ -101,7 +102,9 @@ class Ring:
         self._next += 1
 
     def last(self, count: int) -> list[list[float]]:
-        """The columns of the last samples in order, times (seconds since the epoch) first."""
+        """Return the columns of the last samples, oldest first. The first column has the times, in seconds since the
+        epoch.
+        """
         found = []
         for column in self._columns:
             split = self._next % self._count if len(column) == self._count else 0
@@ -127,18 +130,24 @@ class Track:
             self._coarse_at = at
 
     def add(self, at: float, values: Sequence[float]) -> None:
-        """Add a sample of now."""
+        """Add a sample.
+
+        Args:
+            at: time of the sample, in seconds since the epoch.
+        """
         self._fine.add(at, values)
         if at - self._coarse_at >= COARSE:
             self._coarse.add(at, values)
             self._coarse_at = at
 
     def shown(self, seconds: int) -> dict[str, Any]:
-        """The last ``seconds``, in samples of a second or, beyond ten minutes, of a minute; rates of counters."""
+        """Return the last ``seconds``, as JSON: a sample per second or, beyond ten minutes, per minute. Counters are
+        shown as rates.
+        """
         fine = seconds <= FINE * FINE_COUNT
         interval = FINE if fine else COARSE
         times, *columns = (self._fine if fine else self._coarse).last(seconds // interval + 1)
-        old = sum(1 for at in times[1:] if at < time.time() - seconds)  # where the readings were further apart
+        old = sum(1 for at in times[1:] if at < time.time() - seconds)  # samples may be further apart than planned
         times, columns = times[old:], [column[old:] for column in columns]
         shown: dict[str, Any] = {"interval": interval, "at": [round(at, 1) for at in times[1:]]}
         for name, column in zip(self.names, columns, strict=True):
@@ -146,10 +155,10 @@ class Track:
         return shown
 
     def samples(self, names: tuple[str, ...], age: int, increment: int) -> list[tuple[float, float]]:
-        """Time and value of samples of the last ``age`` seconds, ``increment`` apart, the latest first.
+        """Return the samples of the last ``age`` seconds, ``increment`` seconds apart, latest first, as (time, value).
 
         Args:
-            names: of what is added up.
+            names: columns whose sum is the value.
         """
         fine = age <= FINE * FINE_COUNT
         interval = FINE if fine else COARSE
@@ -165,9 +174,9 @@ class HistoryEvent:
     """A change that may affect followed objects.
 
     Attributes:
-        at: when, in seconds since the epoch.
-        vhost: where; "" everywhere.
-        text: what happened.
+        at: time of the change, in seconds since the epoch.
+        vhost: affected virtual host; "" for all.
+        text: description of the change.
         queue: the only affected queue; "" for several queues.
     """
 
@@ -178,8 +187,8 @@ class HistoryEvent:
 
 
 def told(change: Change) -> tuple[str, str] | None:
-    """Describe a change of definitions with an effect on rates and backlogs: virtual host and text; None without
-    effect.
+    """Return virtual host and description of a change of definitions; None for a change without effect on rates and
+    backlogs.
     """
     match change:
         case SetPolicy(vhost, name):
@@ -199,9 +208,9 @@ class History:
     """The tracks of a broker; takes a sample after every reading of :class:`~jumpmq.http.rates.Rates`.
 
     Attributes:
-        overall: that of the broker.
-        hosts: that of all virtual hosts together.
-        nodes: those of the nodes of the cluster, by name.
+        overall: track of the broker.
+        hosts: track of the sums of all virtual hosts.
+        nodes: tracks of the nodes of the cluster, by name.
     """
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
@@ -217,7 +226,7 @@ class History:
         rates.on_look.append(self._sample)
 
     def _follow(self, change: Change, asker: Asker) -> None:
-        """A change was made."""
+        """Record a change of definitions as an event."""
         if (found := told(change)) is not None:
             vhost, text = found
             queue = change.name if isinstance(change, MoveQueue) else ""
@@ -238,10 +247,11 @@ class History:
     def of(self, *subject: str, identity: Hashable = None) -> Track:
         """Return the track of a subject, followed from the first request on.
 
-        Where as many as there can be are being asked for, it is not, and its track is empty.
+        If :data:`MAX_TRACKS` other subjects were requested recently, the subject is not followed, and its track is
+        empty.
 
         Args:
-            identity: the id of a connection or channel, by which its past is known.
+            identity: id of a connection or channel, for finding the samples of the last day.
         """
         return self._asked(subject, identity)
 
@@ -357,8 +367,9 @@ def _of_channel(channel: ChannelFigures) -> Sequence[float]:
 
 
 def _rates(times: list[float], counts: list[float]) -> list[float | None]:
-    """Return rates per second between neighbouring samples, None for unknown samples; a redeclared
-    queue counts from 0."""
+    """Return rates per second between neighbouring samples; None next to an unknown sample. A falling counter, of a
+    redeclared queue, has the rate 0.
+    """
     return [
         None if before != before or after != after else round(max(0.0, after - before) / max(till - since, 0.001), 2)
         for (since, till), (before, after) in zip(pairwise(times), pairwise(counts), strict=True)

@@ -13,10 +13,10 @@ class Observed:
     """Rates, history, warnings, and the last lines of the log.
 
     Attributes:
-        rates: of the counters that are shown.
-        history: how they were.
+        rates: current rates of all counters.
+        history: samples over time.
         watch: the warnings.
-        recent_log: the last lines.
+        recent_log: last lines of the log.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -26,11 +26,11 @@ class Observed:
         self.recent_log = RecentLog()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin the observation."""
         self.rates.start()
         self.recent_log.start()
 
     async def stop(self) -> None:
-        """End."""
+        """End the observation."""
         self.recent_log.stop()
         await self.rates.stop()

@@ -1,5 +1,6 @@
-"""The last day of many objects, a sample a minute: the past of a queue, exchange, connection or channel that nobody
-looked at before."""
+"""The last day of many objects, in a sample per minute: the past of a queue, exchange, connection or channel before the
+first request for its history.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ EVERY = 60.0
 """Seconds between samples."""
 
 KEPT = 1440
-"""Samples of an object."""
+"""Maximum number of samples of an object: a day."""
 
 MOST = {"queue": 1000, "exchange": 300, "connection": 300, "channel": 300}
-"""Maximum number of objects by kind, most recently changed first: 35 KB per queue after a day, 17 KB per exchange."""
+"""Maximum number of objects by kind; beyond it, objects unchanged for longest are forgotten. A queue takes 35 KB after
+a day, an exchange 17 KB.
+"""
 
 COUNTED = {
     "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES),
@@ -47,9 +50,10 @@ class Slicing(Protocol):
 
 
 class Past:
-    """Samples of all objects of a kind that have messages, or had traffic lately, by the object's id.
+    """Samples of all objects of a kind with messages or recent traffic, by the object's id.
 
-    Values are kept in 32 bits, octets in 64: of counters only the growth is shown.
+    Samples keep the lower 32 bits of values, 64 bits of octets. That is enough, because only the growth of counters is
+    shown.
 
     Args:
         kind: a key of :data:`COUNTED`.
@@ -62,12 +66,12 @@ class Past:
         self._most = MOST[kind]
         self._code, self._mask = ("Q", (1 << 64) - 1) if kind == "connection" else ("I", (1 << 32) - 1)
         self._places = [COUNTED[kind].index(name) for name in self.columns]
-        self._levels = len(LEVELS_OF_QUEUES) if kind == "queue" else 0  # of the counters the last are levels
-        self._samples: OrderedDict[Hashable, array[int]] = OrderedDict()  # rows of time and columns, the oldest first
-        self._next = 0.0  # when there is a sample to take, by the monotonic clock
+        self._levels = len(LEVELS_OF_QUEUES) if kind == "queue" else 0  # number of levels, at the end of the counters
+        self._samples: OrderedDict[Hashable, array[int]] = OrderedDict()  # rows of time and columns, oldest first
+        self._next = 0.0  # time of the next sample, by the monotonic clock
 
     async def note(self, found: Mapping[Any, Sample], slices: Slicing) -> None:
-        """Take samples, once a minute; to be called after each reading of the figures."""
+        """Take samples, once a minute. Call after each reading of the counters."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -93,7 +97,9 @@ class Past:
             self._samples.popitem(last=False)
 
     def of(self, identity: Hashable) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """Times (seconds since the epoch) and values of an object's samples, as ``columns``, the oldest first."""
+        """Yield an object's samples, oldest first: time (seconds since the epoch), and values in the order of
+        ``columns``.
+        """
         rows, width = self._samples.get(identity, array(self._code)), 1 + len(self.columns)
         for start in range(0, len(rows), width):
             yield float(rows[start]), tuple(rows[start + 1 : start + width])

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from typing import Generic, TypeVar
 
 REPLACED = 100
-"""Maximum replacements per second within the address with most connections. Beyond it, new connections of the address
-are closed at once, at a twentieth of the cost."""
+"""Maximum replacements per second within the address with most connections. Beyond the maximum, new connections of the
+address are closed at once, at a twentieth of the cost.
+"""
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ class Places(Generic[T]):
     def __init__(self) -> None:
         self._by_address: dict[str, dict[T, None]] = {}
         self._taken = 0
-        self._second, self._replaced = 0, 0  # the second by the monotonic clock, and what was replaced in it
+        self._second, self._replaced = 0, 0  # current second of the monotonic clock, and replacements in this second
 
     def __len__(self) -> int:
         return self._taken
@@ -30,7 +31,7 @@ class Places(Generic[T]):
         self._taken += 1
 
     def leave(self, one: T, address: str) -> None:
-        """It is gone."""
+        """Remove a connection, if present."""
         there = self._by_address.get(address)
         if there is None or one not in there:
             return
@@ -40,12 +41,12 @@ class Places(Generic[T]):
             del self._by_address[address]
 
     def of(self, address: str) -> Collection[T]:
-        """The connections of an address, the oldest first."""
+        """Return the connections of an address, oldest first."""
         return self._by_address.get(address, {})
 
     @property
     def most(self) -> int:
-        """Number of connections of the address with most."""
+        """Number of connections of the address with most connections."""
         return max(map(len, self._by_address.values()), default=0)
 
     def of_most(self) -> list[T]:

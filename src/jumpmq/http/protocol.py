@@ -25,24 +25,24 @@ GRACE = 15.0
 """Seconds of a body or answer before the client's rate counts."""
 
 LEAST_RATE = 1000
-"""Octets a second that a client must send of a body, on average."""
+"""Minimum rate at which a client must send a body, in octets per second, on average."""
 
 STALLED = 30.0
-"""Seconds within which a client must read some of a waiting answer."""
+"""Maximum seconds in which a client reads nothing of a waiting answer."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at a request under way."""
+"""Seconds between checks of a request in progress."""
 
 MAX_CONNECTIONS = 1000
 SHARE_OF_FILES = 0.25
 """Maximum share of open files for HTTP connections: AMQP clients and the store need the rest."""
 
 KEPT_PLACES = ("/metrics", "/api/health", "/api/healthchecks", "/api/messages/", "/api/readers/")
-"""Paths whose requests are not given up for a new connection: metrics, checks, Spark."""
+"""Paths whose requests are not aborted for a new connection: metrics, checks, Spark."""
 
 SHARE_KEPT = 0.5
-"""Maximum share of all connections for long requests of an address; beyond the share, connections are closed like the
-rest.
+"""Maximum share of all connections that requests to :data:`KEPT_PLACES` of an address may keep. Beyond the share, these
+requests are aborted like all others.
 """
 
 
@@ -77,8 +77,8 @@ def connection_limit() -> int:
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that is closed if the client sends no request, sends a body or reads an answer too slowly, or if its
-    slot is needed.
+    """A connection with timeouts. The connection is closed if the client sends no request, sends a body too slowly, or
+    reads an answer too slowly, and if the slot is needed for a new connection.
 
     Beyond :func:`connection_limit`, a new connection replaces a connection of the address with most connections. The
     connection that has waited longest for a request is closed. If none waits, the user with most requests at the
@@ -90,15 +90,15 @@ class BoundedProtocol(H11Protocol):
     """
 
     waiting_since = 0.0
-    """When the wait for the head of a request began, by the loop's clock; 0 while one is answered."""
+    """Begin of the wait for the head of a request, by the loop's clock; 0 while a request is answered."""
 
     progress_at = 0.0
-    """When something of a request was last received, or of its answer read, by the loop's clock."""
+    """Time of the last octets received of a request or read of an answer, by the loop's clock."""
 
     _deadline: asyncio.TimerHandle | None = None
     _look_timer: asyncio.TimerHandle | None = None
-    _body_since = 0.0  # when the head of the current request was complete
-    _received = 0  # octets since then
+    _body_since = 0.0  # end of the current request's head, by the loop's clock
+    _received = 0  # octets received since _body_since
     _asks = False  # True if received data waits for admission
     _answered = False  # True if a request was answered
     _unread = 0  # octets of answers not read by the client at the last check
@@ -161,7 +161,7 @@ class BoundedProtocol(H11Protocol):
             self._look_timer = None
         self._door.places.leave(self, self._address)
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer, which keeps the connection, after a reset
+        self._unset_keepalive_if_required()  # after a reset, uvicorn's timer would keep the connection in memory
         self.transport = CLOSED
 
     def _watch(self) -> None:
@@ -222,7 +222,7 @@ class BoundedProtocol(H11Protocol):
         elif slow := self._slow_of(from_most):
             users = Counter(one._user for one in slow)
             given_up = min(slow, key=lambda one: (-users[one._user], one.progress_at))
-        places.leave(given_up, given_up._address)  # at once: others may come before it is closed
+        places.leave(given_up, given_up._address)  # at once: new connections may come before this one is closed
         given_up.transport.abort()
 
     def _slow_of(self, found: list[BoundedProtocol]) -> list[BoundedProtocol]:

@@ -1,4 +1,4 @@
-"""The last records of the log, kept to be looked at."""
+"""The last records of the log, kept for the page and ``GET /api/log``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections import deque
 from typing import Any
 
 KEPT = 1000
-"""Records, or some more."""
+"""Minimum number of kept records, after as many were logged."""
 
 PACKED = 50
-"""Records kept as one text: single records lie between memory freed later, and keep it from the system (measured: 50 MB
-after a hundred thousand queues were deleted)."""
+"""Number of records packed into one text. Single records would lie scattered between memory freed later, and keep that
+memory from the system (measured: 50 MB after the deletion of a hundred thousand queues).
+"""
 
 LONGEST = 1000
 """Maximum length of a kept message, in characters."""
@@ -26,13 +27,13 @@ class RecentLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._packed: deque[str] = deque(maxlen=KEPT // PACKED)  # JSON arrays of records, the oldest first
-        self._latest: list[dict[str, Any]] = []  # records since then
+        self._packed: deque[str] = deque(maxlen=KEPT // PACKED)  # JSON arrays of records, oldest first
+        self._latest: list[dict[str, Any]] = []  # records after the packed ones
         self._level_before = logging.NOTSET
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The oldest first."""
+        """All kept records, oldest first."""
         return [record for text in self._packed for record in json.loads(text)] + self._latest
 
     def start(self) -> None:

@@ -58,8 +58,8 @@ def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCount
 def _frequent(parts: list[RingTrafficFigures]) -> list[FrequentKey]:
     """Return the frequent keys of all homes, most messages first.
 
-    A key that a home does not name may have had messages there all the same, so that its error is one downwards too:
-    what is said of a key is at least so.
+    A home reports only its most frequent keys. A key's ``messages`` can therefore be too low, if the key is missing in
+    the report of a home. ``messages - error`` is a lower bound in any case.
     """
     found: dict[str, FrequentKey] = {}
     for part in parts:

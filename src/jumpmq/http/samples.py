@@ -28,11 +28,11 @@ def add_samples(request: Request, shown: dict[str, Any], track: Callable[[], Tra
     """Add the samples in the query, latest first, with averages; return ``shown``.
 
     Args:
-        shown: what holds the figures themselves, or ``message_stats`` and ``queue_totals`` with them.
-        track: what is not asked for samples need not be followed.
+        shown: object with the values, or with the values in ``message_stats`` and ``queue_totals``.
+        track: returns the track of the object; not called for a query without samples.
 
     Raises:
-        BadRequest: the query asks for more than is kept, or for an increment of nothing.
+        BadRequest: the age exceeds the kept samples, or the increment is 0 or exceeds the age.
     """
     stats, lengths = shown.get("message_stats", {}), shown.get("queue_totals", shown)
     if (asked := _asked(request, "msg_rates")) is not None:
@@ -54,7 +54,8 @@ def _asked(request: Request, kind: str) -> tuple[int, int] | None:
         return None
     age, increment = requested.number(request, f"{kind}_age"), requested.number(request, f"{kind}_incr")
     if not 0 < increment <= age <= COARSE * COARSE_COUNT:
-        raise BadRequest(f"'{kind}_incr' must be from 1 to '{kind}_age', and that up to {COARSE * COARSE_COUNT}")
+        most = COARSE * COARSE_COUNT
+        raise BadRequest(f"'{kind}_incr' must be from 1 to '{kind}_age', and '{kind}_age' at most {most}")
     return age, increment
 
 

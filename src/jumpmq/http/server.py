@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SERVING = "jumpmq.http.serving"
-"""Module for answering requests: loaded with libraries, the module would take a fifth of an idle broker's memory (12
-MB).
+"""Module for answering requests, loaded with the first client: with its libraries, the module takes 12 MB, a fifth of
+an idle broker's memory.
 """
 
 
@@ -41,14 +41,14 @@ class HTTPServer:
         forwarder: Forwarder = LOCAL,
         node_forwarder: Forwarder = LOCAL,
     ) -> None:
-        self._broker = broker  # what is managed
+        self._broker = broker
         self._stop_broker = stop_broker
-        self._forwarders = forwarder, node_forwarder  # of the broker, and of this node
+        self._forwarders = forwarder, node_forwarder
         self._observed = Observed(broker)
         self._server: Server | None = None  # None until loaded
-        self._loading: asyncio.Task[None] | None = None  # the load; None before the first client
-        self._arriving: list[Arriving] = []  # clients waiting for the load
-        self._task: asyncio.Task[None] | None = None  # serves
+        self._loading: asyncio.Task[None] | None = None  # loads the module; None before the first client
+        self._arriving: list[Arriving] = []  # clients waiting for the module
+        self._task: asyncio.Task[None] | None = None  # runs _server
 
     async def start(self) -> None:
         """Open the listeners.
@@ -65,7 +65,7 @@ class HTTPServer:
             await listening.listen(https)
 
     async def stop(self) -> None:
-        """Close all connections, also those in the middle of an answer, within some two seconds."""
+        """Close all connections, including connections in the middle of an answer, within some two seconds."""
         await self._observed.stop()
         if self._loading is not None:
             await self._loading
@@ -95,5 +95,5 @@ class HTTPServer:
             self._server = server
         except Exception:
             log.exception("the management port cannot answer")
-            self._loading = None  # the next client's is another attempt
+            self._loading = None  # the next client begins another attempt
             raise

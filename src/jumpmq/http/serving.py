@@ -20,7 +20,7 @@ from jumpmq.http.plumbing.endpoint import ENDLESS
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol, door
 
 ANSWER_TIMEOUT = 0.5
-"""Seconds for requests to be answered that are cancelled as the broker ends."""
+"""Maximum seconds for the answers to requests cancelled at the broker's end."""
 
 if TYPE_CHECKING:
     from jumpmq.http.plumbing.forwarding import Forwarder
@@ -68,36 +68,37 @@ class _Cancelled:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
             if not begun:
-                said = {"error": "Service Unavailable", "reason": "the broker stops; what was asked for may be done"}
+                said = {"error": "Service Unavailable", "reason": "the broker stops; the request may have had effects"}
                 await JSONResponse(said, 503)(scope, receive, send)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that leaves listening to the broker, and signals to the program.
+    """A uvicorn server without listeners and signal handlers: the broker listens, and the program handles signals.
 
-    It wakes once a second, and ends as soon as its connections have: uvicorn looks ten times a second for both.
+    The server wakes once a second, and ends directly after its last connection. A plain uvicorn server polls ten times
+    a second for both.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
-        self._exiting = asyncio.Event()  # set when it is to end
+        self._exiting = asyncio.Event()  # set by exit()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         async with anyio.create_task_group():
-            pass  # what the first list would otherwise load while others wait for it
+            pass  # load anyio's task groups now: the first streamed list would block the event loop for that
         await self.lifespan.startup()
         self.servers: list[asyncio.base_events.Server] = []
         self.started = True
         self.ready.set()
 
     def exit(self) -> None:
-        """Begin to end: `serve` returns when all connections are closed."""
+        """Begin the end: ``serve`` returns when all connections are closed."""
         self.should_exit = True
         self._exiting.set()
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # 0: each time, the header with the date is written
+        while not await self.on_tick(0):  # 0: each tick renews the ``Date`` header
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._exiting.wait()
@@ -121,7 +122,7 @@ class Server(uvicorn.Server):
                 await asyncio.wait(tasks, timeout=ANSWER_TIMEOUT)
 
     def accept(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return protocol(self.config, self.server_state, self.lifespan.state)
 

@@ -15,9 +15,10 @@ class ShardSummary(NamedTuple):
     """Summary of a shard, local or remote, like :class:`jumpmq.topology.Shard`.
 
     Attributes:
-        of: node of the shard's name and number.
+        of: node in the shard's name.
+        number: number in the shard's name.
         node: node that serves the shard.
-        down: True if the home does not answer; messages and consumers are then unknown, and 0.
+        down: True if the home does not answer. The number of messages is then unknown, and 0.
         messages: ready and unacknowledged messages.
         share: share of the messages of all shards; ``skew`` is this share relative to an even share.
     """
@@ -36,7 +37,7 @@ class ShardSummary(NamedTuple):
 async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[ShardSummary]:
     """Return the shards of an exchange on all nodes, in the order of nodes and numbers.
 
-    Remaining shards of a formerly larger exchange are included.
+    Shards that remain after the exchange was reduced are included.
     """
     declared = host.shards.everywhere(exchange)
     figures = await broker.figures.queues([one.definition for _, _, one in declared])

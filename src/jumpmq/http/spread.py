@@ -9,15 +9,15 @@ from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, CountedKeys
 
 
 def spread_of_messages(weights: Mapping[str, int], counted: CountedKeys) -> ChiSquared | None:
-    """Test messages against the weights; None for too few messages."""
+    """Return the test of message counts against the weights; None for too few messages."""
     if _too_few(sum(counted.messages), weights):
         return None
     return chi_squared_test(counted.messages, list(weights.values()))
 
 
 def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSquared | None:
-    """Test distinct keys against the weights; None for too few. The numbers are estimates, with the estimate's variance
-    added.
+    """Return the test of distinct keys against the weights; None for too few keys. The numbers of keys are estimates:
+    the test adds the variance of the estimate.
     """
     total, buckets = sum(keys.values()), sum(weights.values())
     if _too_few(total, weights):
@@ -30,7 +30,7 @@ def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSq
 
 
 def _too_few(total: int, weights: Mapping[str, int]) -> bool:
-    """Return True for too few to test: less than five expected at a destination, the usual bound of the
-    approximation.
+    """Return True if the total is too small for the test: below five expected at a destination, the usual bound of the
+    chi-squared approximation.
     """
     return len(weights) < 2 or total * min(weights.values()) / sum(weights.values()) < 5

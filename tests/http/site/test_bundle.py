@@ -32,11 +32,11 @@ def test_what_is_loaded_later_has_bundled_modules_from_the_bundle():
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"lib/base.js": 'import { add } from "./sum.js";'}, "imports it"),
-        ({"lib/base.js": 'import { gone } from "./gone.js";'}, "not there"),
-        ({"lib/base.js": "export default 1;"}, "not understood"),
-        ({"lib/base.js": 'export * from "./sum.js";'}, "not understood"),
-        ({"lib/base.js": "import './sum.js';"}, "not understood"),
+        ({"lib/base.js": 'import { add } from "./sum.js";'}, "a circle of imports"),
+        ({"lib/base.js": 'import { gone } from "./gone.js";'}, "missing"),
+        ({"lib/base.js": "export default 1;"}, "an unsupported form"),
+        ({"lib/base.js": 'export * from "./sum.js";'}, "an unsupported form"),
+        ({"lib/base.js": "import './sum.js';"}, "an unsupported form"),
     ],
 )
 def test_forms_that_are_not_understood_are_refused(changed, reason):

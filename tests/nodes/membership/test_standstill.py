@@ -86,7 +86,7 @@ def test_a_request_that_waits_for_etcd_is_answered_when_the_node_stops(tmp_path:
             answer = asked.result(30)
         assert (answer.status_code, answer.json()["reason"]) == (
             503,
-            "the broker stops; what was asked for may be done",
+            "the broker stops; the request may have had effects",
         )
         assert "Traceback" not in node.log.read_text()
 

@@ -1,9 +1,9 @@
 """Access to the management port by users' tags, as in RabbitMQ's management plugin.
 
-Every request needs a user with a tag for the port. Some resources need more than that: the nodes a ``monitoring`` user,
-parameters a ``policymaker``, users and definitions an ``administrator``. What a user sees of virtual hosts is what the
-user has permissions in; administrators see all. What a request then does to a queue or exchange needs the same
-permission as over AMQP, from administrators too.
+Every request needs a user with a tag for the port. Some resources need more: nodes a ``monitoring`` user, parameters a
+``policymaker``, users and definitions an ``administrator``. Users see the virtual hosts in which they have permissions;
+administrators see all. An operation on a queue or exchange needs the same permission as over AMQP, also for
+administrators.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def monitors(user: User) -> bool:
 def check_virtual_host(user: User, vhost: str) -> None:
     """
     Raises:
-        Unauthorized: the user sees nothing of the virtual host.
+        Unauthorized: the user has no permissions in the virtual host.
     """
     if not sees_all(user) and vhost not in user.permissions:
         raise Unauthorized("User not authorised to access virtual host")

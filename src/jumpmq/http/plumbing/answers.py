@@ -1,6 +1,6 @@
-"""Objects as the management API shows them: sorted, cut into pages, columns chosen.
+"""Answers with objects: sorted, as a page, with selected columns.
 
-Long lists are made in small steps, so that deliveries go on meanwhile.
+Long lists are made in small steps, so that deliveries continue in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.plumbing.paging import Key, Page, SortOrder, value_at
 
 SORTED_AT_ONCE = 500
-"""Keys sorted, and objects written, per slice."""
+"""Number of keys sorted, and of objects written, per slice."""
 
 CHOSEN_AT_MOST = 2_000
 """Maximum end of a page, in items, that is selected without sorting all items."""
@@ -52,16 +52,17 @@ async def answer_list(
     order: tuple[str, ...] = ("vhost", "name"),
     at_hand: Mapping[str, Callable[[T], Any]] = NOTHING_AT_HAND,
 ) -> Response:
-    """Answer with a list of objects: sorted, of the page, and in the columns that the query asks for.
+    """Answer with a list of objects, with the order, page and columns in the query.
 
     Args:
-        show: an item as an object; None where it is gone meanwhile, as others are served while this is done.
+        show: returns an item as an object; None if the item was deleted in the meantime, because other requests are
+            served in between.
         order: default columns for sorting.
-        at_hand: columns, the name among them, that an object has without being shown: a page that is sorted by these
-            alone costs a tenth, since only its own objects are shown.
+        at_hand: values of columns, ``name`` included, that are known without a call of ``show``. A page sorted only by
+            these columns costs a tenth, because only the page's items are shown.
 
     Raises:
-        BadRequest: the query asks for a page or column order that is not possible.
+        BadRequest: the query has an impossible page or order.
     """
 
     async def show_all(part: Sequence[T]) -> list[dict[str, Any] | None]:
@@ -77,10 +78,10 @@ async def answer_list_in_parts(
     order: tuple[str, ...] = ("vhost", "name"),
     at_hand: Mapping[str, Callable[[T], Any]] = NOTHING_AT_HAND,
 ) -> Response:
-    """As :func:`answer_list`, where the figures of several items are asked for at once.
+    """Like :func:`answer_list`, for objects with metrics that are requested for several items at once.
 
     Args:
-        show: items as objects, in order.
+        show: returns items as objects, in order; None for a deleted item.
     """
     page, wanted, columns = Page.of(request), SortOrder.of(request, order), _columns(request)
     found, slices = list(items), requested.broker(request).slices
@@ -125,7 +126,7 @@ async def _page(
 async def _places_at_hand(
     items: list[T], page: Page, wanted: SortOrder, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
 ) -> tuple[list[int], int]:
-    """The places of the page's items, and how many items there are on all pages."""
+    """Return the positions of the page's items, and the number of items on all pages."""
     chosen: list[Key] = []
     filtered, last = 0, page.number * page.size
     async for start in slices.through(range(0, len(items), SORTED_AT_ONCE)):
@@ -135,7 +136,7 @@ async def _places_at_hand(
             keys = [key for key, name in zip(keys, map(at_hand["name"], part), strict=True) if page.name(name)]
         filtered += len(keys)
         chosen += keys
-        if last <= CHOSEN_AT_MOST:  # those of later pages are not sorted
+        if last <= CHOSEN_AT_MOST:  # items of later pages need no order
             chosen.sort(reverse=wanted.reverse)
             del chosen[last:]
     if last > CHOSEN_AT_MOST:
@@ -157,7 +158,7 @@ async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIt
 
 
 async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
-    """Return the numbers at the end of the keys, sorted by key; the keys are consumed, equal ones stay in order."""
+    """Return the item numbers at the end of the keys, sorted by key. Equal keys stay in order. ``keys`` is emptied."""
     runs = []
     while keys:
         runs.append(sorted(keys[-SORTED_AT_ONCE:], reverse=True))
@@ -168,7 +169,7 @@ async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
 
 
 def _used_up(run: list[Key]) -> Iterator[Key]:
-    """Yield the keys from last to first, freeing keys singly: freeing many at once takes long."""
+    """Yield the keys from last to first, and free them one by one: freeing many at once takes long."""
     while run:
         yield run.pop()
 
@@ -179,7 +180,7 @@ def answer_object(request: Request, shown: dict[str, Any]) -> Response:
 
 
 def answer_long(request: Request, shown: Mapping[str, Any]) -> Response:
-    """Answer as :func:`answer_object`; values may be iterators, written as lists while they are produced."""
+    """Like :func:`answer_object`. Values may be iterators, which are written as lists step by step."""
     chosen = _select(dict(shown), _columns(request))
     return StreamingResponse(_object(chosen, requested.broker(request).slices), media_type="application/json")
 
@@ -219,7 +220,7 @@ def answer(value: Any) -> Response:
 
 
 def written(value: Any) -> EncodedJSON:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return EncodedJSON(_dump(value).encode())
 
 
@@ -228,10 +229,10 @@ def _answer(text: str) -> Response:
 
 
 def _columns(request: Request) -> list[list[str]]:
-    """``?columns=a,b.c`` as paths into an object.
+    """Return the columns in the query, ``?columns=a,b.c``, as paths into an object.
 
     Raises:
-        BadRequest: too many columns: each costs time for each object of a list.
+        BadRequest: the query has more than :data:`MAX_COLUMNS`, each of which costs time per object.
     """
     columns = dict.fromkeys(request.query_params.get("columns", "").split(","))
     if len(columns) > MAX_COLUMNS:
@@ -257,12 +258,12 @@ def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
 def _dump(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), default=_plain, allow_nan=False)
-    except ValueError:  # AMQP has floats that JSON has not
+    except ValueError:  # AMQP has NaN and infinities, JSON does not
         return json.dumps(_without_nan(value), separators=(",", ":"))
 
 
 def _without_nan(value: Any) -> Any:
-    """The value with NaN and the infinities as strings."""
+    """Return the value with NaN and infinities as strings."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

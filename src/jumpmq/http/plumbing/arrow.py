@@ -1,8 +1,8 @@
-"""Messages as an Arrow IPC stream: what Spark reads from the management port.
+"""Messages as an Arrow IPC stream, for Spark's reads from the management port.
 
 The columns are ``queue string, seq int64, exchange string, routing_key binary, properties binary, body binary,
-published_at timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags
-and property list), decoded by the caller. A reader may ask for some of the columns only.
+published_at timestamp[us, UTC], redelivered bool``. ``properties`` are the published octets (property flags and
+property list); the reader decodes them. A reader may request some of the columns only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ COLUMNS = ("queue", "seq", "exchange", "routing_key", "properties", "body", "pub
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 BATCH_ROWS = 8192
 BATCH_OCTETS = 4 << 20
-"""Bounds of a record batch: building one holds up the event loop, by some milliseconds at most."""
+"""Bounds of a record batch, in messages and octets: making a batch blocks the event loop for some milliseconds at
+most.
+"""
 
 
 Part = tuple[str, list[Message]]
 """Messages of a queue, with the queue's name."""
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
-"""Messages of a stream, or reserved ones, as columns, with the name of stream or queue."""
+"""Messages of a stream, or reserved messages, as columns, with the name of the stream or queue."""
 
 
 class PagedMeanwhile(Exception):
@@ -42,14 +44,14 @@ class PagedMeanwhile(Exception):
 class ArrowEncoder:
     """Encodes messages as an IPC stream.
 
-    These are :meth:`head`, then :meth:`batch` any number of times, then :meth:`tail`.
+    A stream consists of :meth:`head`, any number of :meth:`batch` or :meth:`column_batch`, and :meth:`tail`.
 
     Args:
-        columns: which of :data:`COLUMNS`, in the order in which they shall come; None for all of them.
+        columns: names in :data:`COLUMNS`, in the order of the answer; None for all columns.
     """
 
     def __init__(self, columns: Iterable[str] | None = None) -> None:
-        import pyarrow as pa  # here, so that a broker without Spark does not spend the memory
+        import pyarrow as pa  # imported here to save the memory in a broker without Spark
 
         self._pa = pa
         known = {field.name: field for field in store_columns.schema()}
@@ -57,7 +59,7 @@ class ArrowEncoder:
         self._schema = pa.schema([known[name] for name in columns or COLUMNS])
 
     def head(self) -> bytes:
-        """The stream's schema message."""
+        """Return the stream's schema message."""
         schema: bytes = self._schema.serialize().to_pybytes()
         return schema
 
@@ -65,7 +67,7 @@ class ArrowEncoder:
         """Encode a record batch message.
 
         Raises:
-            PagedMeanwhile: a body was dropped from memory since the messages were looked at.
+            PagedMeanwhile: a body was paged out since the request chose the messages.
         """
         messages = parts[0][1] if len(parts) == 1 else [*chain.from_iterable(part for _, part in parts)]
         if of_body(messages, PAGED):
@@ -73,9 +75,7 @@ class ArrowEncoder:
         return self._encoded([self._column(parts, messages, name) for name in self._schema.names])
 
     def column_batch(self, parts: list[ColumnPart]) -> memoryview:
-        """Encode messages of streams as a record batch message: whole columns are copied, without touching single
-        messages.
-        """
+        """Encode messages in columns as a record batch message: copies whole columns, without work per message."""
         return self._encoded([self._cut_column(parts, name) for name in self._schema.names])
 
     def _encoded(self, arrays: list[pa.Array]) -> memoryview:
@@ -91,7 +91,7 @@ class ArrowEncoder:
     def _cut_column(self, parts: list[ColumnPart], name: str) -> pa.Array:
         if name == "queue":
             arrays = [self._pa.repeat(queue, len(part)) for queue, part in parts]
-        elif name == "redelivered" and name not in parts[0][1].schema.names:  # no message of a stream is
+        elif name == "redelivered" and name not in parts[0][1].schema.names:  # a stream: False for all messages
             return self._pa.repeat(False, sum(len(part) for _, part in parts))
         else:
             arrays = [part.column(name) for _, part in parts]
@@ -104,7 +104,7 @@ class ArrowEncoder:
 
 
 def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]]]:
-    """Cut and join messages into record batches of bounded size, with few small ones."""
+    """Cut and join messages into record batches of bounded size, as few as possible."""
     gathered: list[tuple[str, Rows]] = []
     rows = octets = 0
     for queue, messages in parts:
@@ -143,7 +143,7 @@ def _halved(messages: Rows) -> Iterator[tuple[Rows, int]]:
 
 
 def load_pyarrow() -> None:
-    """Import pyarrow, including the imports of its first list conversion: too slow for the event loop."""
+    """Import pyarrow, and convert a list once, which imports more modules. Too slow for the event loop."""
     import pyarrow as pa
 
     pa.array([False], pa.bool_())

@@ -1,9 +1,11 @@
 """Decoding of the sink's Arrow streams to messages.
 
-A stream is not trusted. Its messages are looked at one by one: the schema must have the columns of :data:`COLUMNS` and
-no others, so that there are no nested types and no dictionaries; record batches must not be compressed, so that what
-they hold is no more than what was sent, but for columns that share octets; and the values of each are validated before
-any is read, as pyarrow takes offsets as they are.
+A stream is not trusted. Its IPC messages are validated one by one:
+
+- The schema may have the columns of :data:`COLUMNS` only, so that no column is nested or a dictionary.
+- Record batches must not be compressed, so that their values take no more memory than the body (except for columns
+  that share octets).
+- All values of a batch are validated before the first one is read, because pyarrow does not check offsets in reads.
 """
 
 from __future__ import annotations
@@ -33,32 +35,33 @@ COLUMNS = {
 }
 """Columns of a stream, with their types; only ``body`` is required.
 
-``properties`` are octets as AMQP encodes them. A row with a ``queue`` goes straight there, whatever its exchange.
+``properties`` are property flags and property list, as encoded by AMQP. A row with a ``queue`` goes directly to that
+queue; its exchange is ignored.
 """
 
 MAX_ROWS = 100_000
-"""Of a stream. Spark's sink sends 20,000."""
+"""Maximum number of rows in a stream. Spark's sink sends 20,000."""
 
 MAX_BATCHES = 10_000
-"""Record batches of a stream."""
+"""Maximum number of record batches in a stream."""
 
 MAX_METADATA = 256 << 10
-"""Octets of what a message of a stream says of itself: pyarrow makes objects of a schema's fields at once."""
+"""Maximum octets of an IPC message's metadata: pyarrow makes objects for all fields of a schema at once."""
 
 MAX_OCTETS = 136 << 20
-"""Of all values of a stream: the largest message, and room for the rest."""
+"""Maximum octets of all values in a stream: enough for the largest message with all other columns."""
 
 MAX_KEY = 255
-"""Octets of a routing key, and of the name of an exchange or queue."""
+"""Maximum octets of a routing key, and of the name of an exchange or queue."""
 
 
 def read_batches(octets: Buffer) -> list[pa.RecordBatch]:
-    """The record batches of a stream, validated: their values can be read.
+    """Return the validated record batches of a stream.
 
-    This takes time in proportion to the octets, and hardly holds the interpreter's lock: it is meant for a thread.
+    The time is proportional to the octets. Call in a thread: most of the work does not hold the interpreter's lock.
 
     Raises:
-        BadRequest: the stream cannot be read, its columns are others, or it is beyond a limit.
+        BadRequest: the stream is malformed, has other columns, or exceeds a limit.
     """
     import pyarrow as pa
 
@@ -127,11 +130,11 @@ def messages_of(
     """Yield the messages of record batches from :func:`read_batches`, in runs of some hundred microseconds.
 
     Args:
-        exchange, queue: for rows that name none.
-        persistent: whether rows without a delivery mode get delivery mode 2.
+        exchange, queue: targets of rows without an exchange or queue.
+        persistent: True to give rows without a delivery mode the delivery mode 2.
 
     Raises:
-        BadRequest: a row is no message.
+        BadRequest: a row is not a valid message.
     """
     plain = Properties(delivery_mode=2).encode() if persistent else Properties().encode()
     now = time.time()
@@ -152,7 +155,7 @@ def messages_of(
 
 AT_ONCE = 1024
 AT_ONCE_OCTETS = 1 << 20
-"""Rows converted at once, and octets of their bodies."""
+"""Maximum rows converted in one step, and maximum octets of their bodies."""
 
 
 def _require_messages(batch: pa.RecordBatch) -> None:
@@ -174,7 +177,7 @@ def _require_messages(batch: pa.RecordBatch) -> None:
 
 
 def require_room(octets: int) -> None:
-    """Refuse headers and properties that no frame has room for.
+    """Refuse headers and properties that do not fit into a frame.
 
     Raises:
         BadRequest: the encoded property list has too many octets.
@@ -182,7 +185,7 @@ def require_room(octets: int) -> None:
     if octets > MAX_PROPERTIES:
         raise BadRequest(
             f"a message's headers and properties have {octets} octets; AMQP sends them in one frame, with room for "
-            f"{MAX_PROPERTIES}: put what is long into the body"
+            f"{MAX_PROPERTIES}: put long values into the body"
         )
 
 

@@ -1,10 +1,10 @@
 """Metadata of encapsulated messages in an Arrow stream, parsed before the buffers.
 
 A message's metadata is a Flatbuffers table (Arrow, "Serialization and Interprocess Communication"; ``Message.fbs`` and
-``Schema.fbs`` in Arrow's sources). pyarrow shows neither the byte order of a schema nor whether the buffers of a record
-batch are compressed, so the few fields are read here. Layout of Flatbuffers, all little-endian: the first 4 octets are
-the place of the root table; a table begins with the distance back to its vtable; a vtable has its size, the table's
-size, and the place of each field in the table, 0 where a field is missing (each 16 bits).
+``Schema.fbs`` in Arrow's sources). pyarrow exposes neither the byte order of a schema nor the compression of a record
+batch, so this module reads these fields. Layout of Flatbuffers, all little-endian: the first 4 octets are the position
+of the root table. A table begins with the distance back to its vtable. A vtable has its own size, the table's size, and
+the offset of each field in the table, 0 for a missing field (16 bits each).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH, _COMPRESSION = 0, 3
 
 
 class MalformedMetadata(ValueError):
-    """The metadata refers outside of itself."""
+    """The metadata refers to a position outside of the metadata."""
 
 
 class BatchHeader(NamedTuple):
@@ -36,7 +36,7 @@ def endianness(metadata: memoryview) -> int:
     """Return the byte order declared by a schema message, for example :data:`LITTLE_ENDIAN`.
 
     Raises:
-        MalformedMetadata: see there.
+        MalformedMetadata: the metadata is malformed.
     """
     schema = _header(metadata)
     place = _field(metadata, schema, _ENDIANNESS)
@@ -44,10 +44,10 @@ def endianness(metadata: memoryview) -> int:
 
 
 def batch_header(metadata: memoryview) -> BatchHeader:
-    """The header of a record batch message.
+    """Return the header of a record batch message.
 
     Raises:
-        MalformedMetadata: see there.
+        MalformedMetadata: the metadata is malformed.
     """
     batch = _header(metadata)
     place = _field(metadata, batch, _LENGTH)

@@ -1,4 +1,4 @@
-"""Messages as the answer to a request: an Arrow stream, made a batch at a time."""
+"""Answers with messages: an Arrow stream, made batch by batch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ async def arrow_stream(
     """Answer with messages.
 
     Args:
-        alive: called whenever a part of the stream has been taken off by the reader.
+        alive: called each time the reader has accepted a part of the stream.
     """
     await asyncio.to_thread(load_pyarrow)
     rest = iter(parts)
-    parts = chain(list(islice(rest, 1)), rest)  # what cannot be read at all is answered with an error
+    parts = chain(list(islice(rest, 1)), rest)  # an error of the first part can still be the answer
     return StreamingResponse(_octets(parts, columns, alive), media_type=MEDIA_TYPE, headers=headers)
 
 

@@ -1,5 +1,5 @@
-"""Basic authentication (RFC 7617), a bearer token (RFC 6750), or a session of the page, before anything else is
-looked at.
+"""Authentication of requests, before any other processing: Basic (RFC 7617), a bearer token (RFC 6750), or a session of
+the page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEMBERED = 10_000
 
 
 class Authentication:
-    """Lets requests of known users with a tag for the port pass; ``scope["user"]`` says who."""
+    """Passes requests of known users with a tag for the port; ``scope["user"]`` is the principal."""
 
     def __init__(self, app: ASGIApp, broker: Broker, sessions: Sessions) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Authentication:
         if credentials is None:
             user = self._sessions.user(headers)
             if user is None:
-                # a browser that is told of Basic asks its user by itself, in the middle of the page
+                # After an answer with Basic, a browser would open its own login dialog in the middle of the page.
                 answered = refused if HEADER in headers else unauthorized
                 await answered("Not_Authorized")(scope, receive, send)
                 return
@@ -66,12 +66,12 @@ class Authentication:
         except Unauthorized as error:
             await refused(str(error))(scope, receive, send)
             return
-        if credentials is not None:  # a session's login was recorded when it began
+        if credentials is not None:  # the login of a session was recorded at its begin
             self._record(scope["user"], peer)
         await self._app(scope, receive, send)
 
     def _record(self, user: Principal, peer: str) -> None:
-        """Log a login; as every request is a login, repeated logins count once per interval."""
+        """Log a login. Every request is a login, so repeated logins are logged once per interval."""
         now = time.monotonic()
         if now - self._recorded.get((user, peer), -RECORD_AGAIN) >= RECORD_AGAIN:
             if len(self._recorded) >= REMEMBERED:

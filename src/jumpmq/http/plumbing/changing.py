@@ -1,4 +1,4 @@
-"""Changes of definitions that a request asks for: accepted, on disk, then answered."""
+"""Changes of definitions by requests: accepted, written to disk, then answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def apply(request: Request, change: Change) -> None:
     """Apply a change with its consequences, and wait until the change is on disk.
 
     Raises:
-        AMQPError: the user may not make it, or it is refused; nothing has changed.
+        AMQPError: the user lacks a right, or the change is refused; nothing has changed.
     """
     broker = requested.broker(request)
     broker.authorization.require_change(requested.principal(request), change)
@@ -36,10 +36,10 @@ def asker(request: Request) -> Asker:
 
 
 async def in_turns(request: Request, steps: Iterator[Pending | None]) -> None:
-    """Make changes step by step, let others be served between, and wait until all is on disk.
+    """Make changes step by step, with other clients served in between, and wait until all changes are on disk.
 
     Raises:
-        AMQPError: as the steps do.
+        AMQPError: raised by a step.
     """
     broker = requested.broker(request)
     await slices.in_turns(broker, steps)
@@ -50,7 +50,7 @@ def check_permission(request: Request, vhost: str, operation: Operation, queue: 
     """Refuse unless the user may configure, write or read a queue, as over AMQP.
 
     Raises:
-        AccessRefused: the user may not.
+        AccessRefused: the user lacks the permission.
     """
     requested.broker(request).authorization.require(requested.principal(request), vhost, operation, "queue", queue)
 

@@ -35,8 +35,8 @@ class _Compressing:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._head: Message | None = None  # not sent yet
-        self._packer: zlib._Compress | None = None  # None where the body stays as it is
+        self._head: Message | None = None  # the head of the answer, not sent yet
+        self._packer: zlib._Compress | None = None  # None for an uncompressed body
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -20,15 +20,15 @@ ENDLESS = "endless answer"
 
 
 class Endpoint(Route):
-    """A route with a check of the user's tags first.
+    """A route that checks the user's tags first.
 
     Attributes:
         verb: the HTTP method.
-        access: what the user must be.
-        at_home: whether the home of the queue in the path answers, whose contents it is about.
-        at_node: whether the node in the path answers.
-        shape: what the JSON object in the body may hold; None where no body is read.
-        summary: the first paragraph of the function's docstring, without the path that it starts with.
+        access: required access level of the user.
+        at_home: True if the home of the queue in the path must answer, for requests about the queue's contents.
+        at_node: True if the node in the path must answer.
+        shape: shape of the JSON object in the body; None for an endpoint without a body.
+        summary: first paragraph of the function's docstring, without the path at its beginning.
     """
 
     def __init__(

@@ -19,17 +19,17 @@ MAX_REASON = 1000
 
 
 class BadRequest(Exception):
-    """The request itself is wrong: status 400.
+    """The request is invalid: status 400.
 
     Attributes:
-        error: RabbitMQ's word for what is wrong.
+        error: RabbitMQ's name of the error.
     """
 
     error = "bad_request"
 
 
 class UnsupportedMediaType(Exception):
-    """The body is of a type that is not read here: status 415."""
+    """The body has an unsupported media type: status 415."""
 
 
 class RequestTooLarge(Exception):
@@ -37,11 +37,11 @@ class RequestTooLarge(Exception):
 
 
 class Gone(Exception):
-    """The resource existed once: status 410."""
+    """The resource existed, but no longer does: status 410."""
 
 
 class Blocked(Exception):
-    """Memory or disk is short, and who publishes has to wait: status 503."""
+    """Memory or disk is short, and publishers must wait: status 503."""
 
 
 class Unauthorized(Exception):
@@ -54,7 +54,7 @@ _STATUS: dict[type[AMQPError], int] = {
     ResourceError: 503,
     MetadataTimeout: 503,
 }
-"""RabbitMQ's statuses for errors of the protocol; 400 for all further ones."""
+"""RabbitMQ's statuses for errors of the protocol; all other errors are 400."""
 
 
 _NAMES = {401: "not_authorized", 404: "not_found", 503: "resource_error"}
@@ -65,7 +65,7 @@ def copies_refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def copies_unavailable(request: Request, error: Exception) -> JSONResponse:
-    """Answer while etcd takes no wishes for copies: 503."""
+    """Answer while copies cannot be read or changed: 503."""
     return _json(503, "unavailable", str(error), {"Retry-After": "1"})
 
 
@@ -91,12 +91,12 @@ def blocked(request: Request, error: Exception) -> JSONResponse:
 
 
 def not_committed(request: Request, error: Exception) -> JSONResponse:
-    """The disk takes nothing: 503."""
+    """Answer while the disk accepts no commits: 503."""
     return _json(503, "not_committed", str(error), {"Retry-After": "5"})
 
 
 def resting(request: Request, error: Exception) -> JSONResponse:
-    """Messages rest until the next try: 503."""
+    """Answer a read of messages that rest until their retry: 503."""
     return _json(503, "resting", str(error), {"Retry-After": "1"})
 
 
@@ -105,7 +105,7 @@ def in_use(request: Request, error: Exception) -> JSONResponse:
 
 
 def locked(request: Request, error: Exception) -> JSONResponse:
-    """A consumer group, or a query of another group, reads the queue."""
+    """Answer a read of a queue that a consumer group, or another group's query, reads: 423."""
     return _json(423, "locked", str(error))
 
 
@@ -114,7 +114,7 @@ def no_session(request: Request, error: Exception) -> JSONResponse:
 
 
 def protocol_error(request: Request, error: Exception) -> JSONResponse:
-    """An error of the protocol, raised by the rule that both ports share."""
+    """Answer an error of the protocol: both ports share the rules that raise these errors."""
     assert isinstance(error, AMQPError)
     if isinstance(error, AccessRefused):
         _audit(request, error.text)
@@ -123,7 +123,7 @@ def protocol_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def gone_away(request: Request, error: Exception) -> Response:
-    """Answer, unread, a client that left in the middle of a request."""
+    """Answer a client that disconnected in the middle of a request: the answer is never read."""
     return Response(status_code=400)
 
 
@@ -152,7 +152,7 @@ def unauthorized(reason: str) -> JSONResponse:
 
 
 def refused(reason: str) -> JSONResponse:
-    """Answer an authenticated user without the right."""
+    """Answer an authenticated user without the right for the request."""
     return _json(401, "not_authorized", reason)
 
 
@@ -163,7 +163,7 @@ def ambiguous_length() -> JSONResponse:
 
 
 def foreign_page() -> JSONResponse:
-    """Answer a request made by a page of a foreign site."""
+    """Answer a request from a page of a foreign site."""
     return _json(403, "forbidden", "requests from pages of other origins are refused")
 
 

@@ -1,9 +1,9 @@
 """Forwarding of requests to remote workers or nodes: the management API's side.
 
-A broker of one process answers everything itself (:data:`LOCAL`). With workers or nodes the process that has the
-client's connection forwards a request about the contents of one queue to the queue's home, asks each home for its own
-queues where a request names several, and has an operation on the node done at every home. Each home judges the user's
-permissions where it does the work.
+A broker of one process answers all requests itself (:data:`LOCAL`). With workers or nodes, the process with the
+client's connection forwards requests: a request about the contents of one queue to the queue's home, a request about
+several queues to each of their homes, and an operation on the node to every home. Each home checks the user's
+permissions for its own part of the work.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from jumpmq.topology import VirtualHost
 
 Bodies = Mapping[int, tuple[list[str], Any]]
-"""By home, the queues that the home is asked about, and the JSON of the request's body."""
+"""By home: the home's queues in the request, and the JSON of the request's body."""
 
 
 class OpenAnswer(Protocol):
     """An incomplete answer of a remote home."""
 
     def close(self) -> None:
-        """Break the connection, unless the answer is whole."""
+        """Break the connection, unless the answer is complete."""
 
 
 class Forwarder(Protocol):
@@ -38,11 +38,11 @@ class Forwarder(Protocol):
         """Numbers of the remote homes."""
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
-        """Answer a request by the home or node named in the path; None if this process has to answer.
+        """Return the answer of the home or node named in the path; None if this process must answer.
 
         Args:
-            at_home: whether the request is about the contents of the queue in its path.
-            at_node: whether the request is about the node in its path.
+            at_home: True for a request about the contents of the queue in its path.
+            at_node: True for a request about the node in its path.
 
         Raises:
             NotFound: the queue's home is down.
@@ -53,7 +53,7 @@ class Forwarder(Protocol):
 
         Args:
             target: path of the request.
-            body: becomes JSON; None for none.
+            body: value for the JSON body; None for no body.
 
         Raises:
             HomeUnreachable: the home does not answer.
@@ -68,14 +68,14 @@ class Forwarder(Protocol):
         """
 
     async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
-        """Send as :meth:`asked`, to reachable homes only; return the answers by home.
+        """Like :meth:`asked`, for reachable homes only; return the answers by home.
 
         Raises:
             Refused: a home refuses.
         """
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
-        """Send as :meth:`asked_of_running`, to all remote homes with one body."""
+        """Like :meth:`asked_of_running`, for all remote homes, with the same body for each."""
 
     async def streamed(
         self,
@@ -88,7 +88,7 @@ class Forwarder(Protocol):
         """Return a single Arrow stream: the batches of this home, then the batches of the homes in ``bodies``.
 
         Raises:
-            Refused, NotFound: as :meth:`asked`.
+            Refused, NotFound: as for :meth:`asked`.
         """
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
@@ -142,4 +142,4 @@ class _Local:
 
 
 LOCAL: Forwarder = _Local()
-"""Forwards nothing: the process answers every request."""
+"""The forwarder without remote homes: the process answers every request."""

@@ -1,7 +1,8 @@
-"""Parsing of JSON bodies in steps of some milliseconds, so that the event loop serves further clients in between.
+"""Parsing of JSON bodies in steps of some milliseconds, so that the event loop serves other clients in between.
 
-A small body is read at once. Of a large one (a definitions file, a long payload) the members are read one by one: a
-list by its elements, a string by pieces. What is neither, and each element, must be small itself.
+A small body is parsed at once. A large body (a definitions file, a long payload) is parsed member by member: a list
+element by element, a string in pieces. Each element of a list, and each member that is neither a list nor a string,
+must be small.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 AT_ONCE = 64 << 10
-"""Octets of a body that is read at once, and characters of an element: 20 ms where all are `{}`."""
+"""Maximum octets of a body parsed at once, and maximum characters of an element. The worst case, a list of `{}`, takes
+20 ms.
+"""
 
 PIECE = 128 << 10
-"""Characters of a long string, or of a list, that are read at once."""
+"""Maximum characters of a string or list parsed per step."""
 
 ELEMENTS_AT_ONCE = 1000
 
 MAX_ELEMENTS = 250_000
-"""Elements of all lists together in a large body, and its members."""
+"""Maximum number of elements of all lists in a large body, and maximum number of its members."""
 
 BLANKS = re.compile(r"[ \t\n\r]*")
 LONGEST_ESCAPE = len("\\u0000")
@@ -30,14 +33,14 @@ LONGEST_ESCAPE = len("\\u0000")
 def read_object(
     octets: bytes | bytearray, at_once: int = AT_ONCE, piece: int = PIECE
 ) -> Generator[None, None, dict[str, Any]]:
-    """The object that the octets are; every step is a bounded piece of work.
+    """Parse a JSON object, in steps of bounded work.
 
     Args:
         at_once: see :data:`AT_ONCE`.
         piece: see :data:`PIECE`.
 
     Raises:
-        ValueError: they are no JSON object, or an element of it is too large.
+        ValueError: the octets are no JSON object, or an element is too large.
     """
     if len(octets) <= at_once:
         found = _decoder.decode(octets.decode())
@@ -46,7 +49,7 @@ def read_object(
     else:
         found = yield from _TextReader(octets.decode(), at_once, piece).members()
     if not isinstance(found, dict):
-        raise ValueError("it is no object")
+        raise ValueError("not an object")
     return found
 
 
@@ -54,7 +57,7 @@ class _TextReader:
     """Reads a text from left to right.
 
     Attributes:
-        place: where the next character is.
+        place: position of the next character.
     """
 
     def __init__(self, text: str, at_once: int, piece: int) -> None:
@@ -73,12 +76,12 @@ class _TextReader:
                 self._expect(",")
             key = self._small()
             if not isinstance(key, str):
-                raise ValueError("a key is no string")
+                raise ValueError("a key is not a string")
             self._expect(":")
             found[key] = yield from self._value()
             members += 1
             if members > MAX_ELEMENTS:
-                raise ValueError(f"it has more than {MAX_ELEMENTS} members")
+                raise ValueError(f"more than {MAX_ELEMENTS} members")
             if members % ELEMENTS_AT_ONCE == 0 or self.place - stepped > self._long:
                 stepped = self.place
                 yield
@@ -104,7 +107,7 @@ class _TextReader:
             self._elements += 1
             since += 1
             if self._elements > MAX_ELEMENTS:
-                raise ValueError(f"its lists have more than {MAX_ELEMENTS} elements")
+                raise ValueError(f"more than {MAX_ELEMENTS} elements of lists")
             if since == ELEMENTS_AT_ONCE or self.place - stepped > self._long:
                 stepped, since = self.place, 0
                 yield
@@ -119,7 +122,7 @@ class _TextReader:
             pieces.append(piece)
             if ended:
                 found = "".join(pieces)
-                # the halves of a pair may have been in different pieces
+                # The halves of a surrogate pair may have been in different pieces.
                 return found.encode("utf-16", "surrogatepass").decode("utf-16") if _has_halves(found) else found
             yield
 
@@ -138,7 +141,7 @@ class _TextReader:
         raise ValueError(f"the string at character {self.place} is malformed or has no end")
 
     def _small(self) -> Any:
-        """A value of bounded length."""
+        """Return the next value, of at most ``at_once`` characters."""
         self._next()
         for again in (False, True):
             if again or self.place - self._start > len(self._window):
@@ -154,7 +157,7 @@ class _TextReader:
                     _refuse_halves(found)
                 return found
         longest = f"longer than {self._at_once} characters"
-        raise ValueError(f"what begins at character {self.place} is malformed, or {longest}")
+        raise ValueError(f"the value at character {self.place} is malformed, or {longest}")
 
     def _next(self) -> str:
         """Return the next non-blank character; empty at the end."""

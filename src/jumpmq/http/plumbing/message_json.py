@@ -14,9 +14,9 @@ def shown_message(message: Message, body: bytes, encoding: str, truncate: int | 
     """Return a message as JSON.
 
     Args:
-        body: the message's, which may be paged meanwhile.
-        encoding: ``auto`` for text where the payload is UTF-8; else it is base64.
-        truncate: octets of the payload that are wanted; None is all.
+        body: the message's body, given because the message itself may have been paged out.
+        encoding: ``auto`` for text if the payload is UTF-8; otherwise the payload is base64.
+        truncate: maximum octets of the payload; None for all.
     """
     text, encoding = _encoded(body[:truncate], encoding)
     return {

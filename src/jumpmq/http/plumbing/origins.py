@@ -1,11 +1,12 @@
 """Refusal of requests that a browser sends for pages of foreign sites.
 
-A browser that knows a user's password sends it along with whatever a page asks of this port, wherever the page came
-from. It also says whose page asks: ``Origin``, and ``Sec-Fetch-Site`` (Fetch Metadata Request Headers, W3C).
+A browser with a user's password sends the password with every request to this port, including requests from pages of
+other sites. Headers of the request identify the page's site: ``Origin``, and ``Sec-Fetch-Site`` (Fetch Metadata Request
+Headers, W3C).
 
-A page may also come from a name that its owner lets lead to the loopback address, once it was loaded (DNS rebinding):
-to the browser this port then is the page's own. So from the loopback address, where guest is let in, a browser may ask
-only by the names of this machine, or by those that the setting ``http_names`` adds (:class:`OwnNames`).
+With DNS rebinding, the owner of a site changes the site's name to the loopback address after a page was loaded. For the
+browser, this port then belongs to the page's own site. From the loopback address, where guest may log in, browsers may
+therefore use only the names of this machine, and names added by the setting ``http_names`` (:class:`OwnNames`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.http.plumbing.errors import foreign_page
 
 OF_BROWSERS = ("origin", "referer", "sec-fetch-site", "accept-language")
-"""Headers that identify browsers. The last header is the only header of a GET over plain HTTP from a page without
-referrer: pages may set the header, but not suppress it.
+"""Headers that identify browsers. A GET over plain HTTP from a page without referrer has only the last of these
+headers. Pages may set this header, but not suppress it.
 """
 
 OWN = {"same-origin", "none"}
-"""Values of ``Sec-Fetch-Site`` for the own page, and for addresses typed by the user."""
+"""Values of ``Sec-Fetch-Site`` for pages of this port, and for addresses typed by the user."""
 
 
 class SameOrigin:
-    """Passes requests without a page, and from pages of this port."""
+    """Passes requests that come from no page, or from a page of this port; refuses all others."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

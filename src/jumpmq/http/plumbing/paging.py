@@ -53,14 +53,18 @@ class SortOrder:
     def keys_at_hand(
         self, items: Sequence[T], columns: Mapping[str, Callable[[T], Any]], numbers: Iterable[int]
     ) -> list[Key]:
-        """Return keys as :meth:`key`, from objects not rendered, by columns of numbers, texts or None; keys end with
-        the object's number."""
+        """Return sort keys like :meth:`key`, computed without rendering the objects.
+
+        Args:
+            columns: functions for the values of columns: numbers, texts or None.
+            numbers: number of each object, appended to the object's key.
+        """
         found = [list(map(columns[".".join(path)], items)) for path in self.paths]
         parts = [part for values in found for part in (map(_rank, values), values)]
         return list(zip(*parts, numbers, strict=True))
 
     def key(self, shown: dict[str, Any]) -> Key:
-        """Return the sort key of an object: missing values, numbers, texts, then all further types."""
+        """Return the sort key of an object. Order of values: missing values, numbers, texts, then all other types."""
         return _key([value_at(shown, path) for path in self.paths])
 
 
@@ -71,8 +75,9 @@ NAMES = (
     ("channel_details", "user_provided_name"),
     ("consumer_tag",),
 )
-"""Paths to the searchable names of an object: also a connection's client-provided name and, of a consumer, the names of
-its queue, its client and its tag."""
+"""Paths to the searchable names of an object. A connection has a client-provided name, too; a consumer has the names of
+its queue and client, and its tag.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Page:
     """``page``, ``page_size``, ``name`` and ``use_regex``.
 
     Attributes:
-        name: whether a name is wanted; None where all are.
+        name: returns True for names that match the filter; None without a filter.
     """
 
     number: int
@@ -92,7 +97,7 @@ class Page:
         """Parse the page in the query; None for the whole list.
 
         Raises:
-            BadRequest: an impossible page.
+            BadRequest: the page number, page size or filter is invalid.
         """
         query = request.query_params
         if "page" not in query:
@@ -110,7 +115,11 @@ class Page:
         return any(self.name(str(name)) for name in names if name is not None)
 
     def cut(self, items: list[Any], count: int) -> list[Any]:
-        """Return the page's part of ``items``, complete at least up to the page's end, out of ``count``.
+        """Return the page's part of ``items``.
+
+        Args:
+            items: the sorted items, complete at least up to the page's end.
+            count: number of all items.
 
         Raises:
             BadRequest: the list has fewer pages.
@@ -142,7 +151,7 @@ def value_at(shown: Any, path: tuple[str, ...] | list[str]) -> Any:
 
 
 def _key(values: list[Any]) -> Key:
-    """Return the values with their ranks in a single tuple, since freeing ten thousand lists of tuples takes long."""
+    """Return ranks and values in a single flat tuple: freeing ten thousand lists of tuples would take long."""
     return tuple([part for value in values for part in _comparable(value)])
 
 

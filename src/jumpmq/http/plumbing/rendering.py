@@ -1,7 +1,8 @@
 """Rendering of messages as JSON, one at a time, within the memory for all answers.
 
-A header table takes twenty times as much as Python objects as it does on the wire, and tens of milliseconds to be read
-and written. So each message becomes text at once, long tables in a thread, and all octets count.
+As Python objects, a header table takes twenty times its octets on the wire. Decoding and writing a large table take
+tens of milliseconds. Each message is therefore converted to text at once, in a thread if its properties are long, and
+the octets of all texts are charged to the memory account.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from jumpmq.http.plumbing.message_json import shown_message
 from jumpmq.queues.memory import MemoryAccount
 
 MAX_OCTETS = 16 << 20
-"""Octets of JSON after which an answer gets no more messages, as the answer is held in memory."""
+"""Octets of JSON after which an answer gets no more messages, because the answer is held in memory."""
 
 SHARE = 8
-"""Divisor of the memory limit for all answers together; beyond, an answer has a single message."""
+"""Divisor: all answers together may take this part of the memory limit. Beyond this part, an answer has a single
+message.
+"""
 
 LONG = 4096
 """Octets of properties from which on a message is rendered in a thread (measured: 0.5 us an octet)."""
 
-_thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")  # one at a time: several would take turns with the loop
+_thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")  # one thread: more would take time from the event loop
 
 
 class Rendered:
@@ -51,15 +54,15 @@ class Rendered:
 
     @property
     def is_full(self) -> bool:
-        """True if no further message is to be added; the first is always allowed."""
+        """True if no further message may be added. The first message is always allowed."""
         return bool(self.texts) and self.room <= 0
 
     async def add(self, message: Message, body: bytes, **more: Any) -> None:
         """Render a message.
 
         Args:
-            body: the message's, which may be paged meanwhile.
-            more: further members of the object; written first.
+            body: the message's body, given because the message itself may have been paged out.
+            more: further members of the object, written first.
         """
         if len(message.properties) < LONG:
             text = self._text(message, body, more)
@@ -84,7 +87,7 @@ class Rendered:
         return _Releasing(response, self)
 
     def release(self) -> None:
-        """The answer is written, or given up."""
+        """Release the memory, after the answer was written or cancelled."""
         self._memory.charge("answers", -self._octets)
         self._octets = 0
         self.texts.clear()

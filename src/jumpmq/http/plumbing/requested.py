@@ -1,6 +1,6 @@
 """Parsing of requests: user, names in the path, numbers in the query, JSON in the body.
 
-What is wrong is a :class:`BadRequest`.
+Invalid values raise :class:`BadRequest`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BODY_TIMEOUT = 30.0
 """Maximum time between two parts of a body, in seconds."""
 
 NO_CONNECTION = ""
-"""Connection name of requests to the topology: no connection, so that exclusive queues are locked."""
+"""Connection name for requests to the topology. Requests have no connection, so exclusive queues are locked."""
 
 DEFAULT_EXCHANGE = "amq.default"
 """Name in paths of the exchange with the empty name."""
@@ -57,7 +57,9 @@ def broker(request: Request) -> Broker:
 
 
 def forwarder(request: Request) -> Forwarder:
-    """Return the forwarder to remote homes; one without homes if the request was forwarded."""
+    """Return the forwarder to remote homes; a forwarder without homes for a request that was forwarded to this
+    process.
+    """
     found: Forwarder = request.app.state.forwarder
     return found
 
@@ -69,7 +71,7 @@ def node_forwarder(request: Request) -> Forwarder:
 
 
 def node_figures(request: Request) -> Figures:
-    """Return the metrics of the local node: of all its homes, without the cluster's further nodes."""
+    """Return the metrics of all homes of this node, without other nodes of the cluster."""
     return broker(request).node_figures
 
 
@@ -103,7 +105,11 @@ def user(request: Request) -> User:
 
 
 def name(request: Request, parameter: str) -> str:
-    """A name from the path, percent-decoded."""
+    """Return a name in the path, percent-decoded.
+
+    Raises:
+        BadRequest: the name is not UTF-8, or too long.
+    """
     try:
         found = unquote(request.path_params[parameter], errors="strict")
     except UnicodeDecodeError:
@@ -117,8 +123,8 @@ def virtual_host(request: Request) -> VirtualHost:
     """Return the virtual host named in the path.
 
     Raises:
-        Unauthorized: the user sees nothing of it.
-        NotFound: no object has this name.
+        Unauthorized: the user has no permissions in the virtual host.
+        NotFound: the virtual host does not exist.
     """
     wanted = name(request, "vhost")
     check_virtual_host(user(request), wanted)
@@ -129,7 +135,7 @@ def virtual_host(request: Request) -> VirtualHost:
 
 
 def visible_hosts(request: Request) -> list[VirtualHost]:
-    """The virtual hosts of which the user sees queues, exchanges and bindings."""
+    """Return the virtual hosts whose queues, exchanges and bindings the user may see."""
     asking = user(request)
     hosts = broker(request).topology.vhosts.values()
     return [host for host in hosts if sees_all(asking) or host.name in asking.permissions]
@@ -139,7 +145,7 @@ def queue(request: Request) -> Queue:
     """Return the queue named in the path.
 
     Raises:
-        NotFound: there is no such virtual host, or no such queue in it.
+        NotFound: the virtual host or the queue does not exist.
     """
     return virtual_host(request).queue(name(request, "queue"))
 
@@ -163,7 +169,7 @@ def queue_definition(request: Request) -> QueueDefinition:
 
 
 def unlocked_queue(request: Request) -> Queue:
-    """Return the queue named in the path, refused if exclusive.
+    """Return the queue named in the path. Exclusive queues are refused.
 
     Raises:
         NotFound: as for :func:`queue`.
@@ -173,10 +179,10 @@ def unlocked_queue(request: Request) -> Queue:
 
 
 def exchange(request: Request, parameter: str = "exchange") -> Exchange:
-    """Return the exchange named in the path; ``amq.default`` is the one without a name.
+    """Return the exchange named in the path; ``amq.default`` is the exchange with the empty name.
 
     Raises:
-        NotFound: there is no such virtual host, or no such exchange in it.
+        NotFound: the virtual host or the exchange does not exist.
     """
     return virtual_host(request).exchange(exchange_name(request, parameter))
 
@@ -188,7 +194,7 @@ def exchange_name(request: Request, parameter: str = "exchange") -> str:
 
 
 def query_octets(request: Request, parameter: str) -> bytes | None:
-    """Return a query parameter as octets, which need not be text; None if missing."""
+    """Return a query parameter as octets, not necessarily text; None if missing."""
     for pair in request.scope["query_string"].split(b"&"):
         name, _, value = pair.partition(b"=")
         if unquote_to_bytes(name) == parameter.encode():
@@ -197,10 +203,10 @@ def query_octets(request: Request, parameter: str) -> bytes | None:
 
 
 def number(request: Request, parameter: str, default: int | None = None) -> int:
-    """A whole number from 0 from the query.
+    """Return a query parameter as a whole number from 0.
 
     Raises:
-        BadRequest: it is something else, or missing and has no default.
+        BadRequest: the value is not such a number, or the parameter is missing and has no default.
     """
     text = request.query_params.get(parameter)
     if text is None:
@@ -213,10 +219,10 @@ def number(request: Request, parameter: str, default: int | None = None) -> int:
 
 
 def flag(request: Request, parameter: str, *, missing: bool = False) -> bool:
-    """A truth value from the query, or ``missing`` where it has none.
+    """Return a query parameter as a truth value; ``missing`` without the parameter.
 
     Raises:
-        BadRequest: it is neither ``true`` nor ``false``.
+        BadRequest: the value is neither ``true`` nor ``false``.
     """
     text = request.query_params.get(parameter, str(missing).lower())
     if text not in ("true", "false"):
@@ -225,10 +231,10 @@ def flag(request: Request, parameter: str, *, missing: bool = False) -> bool:
 
 
 def seconds(request: Request, parameter: str) -> float:
-    """A time from the query, in seconds since the epoch.
+    """Return a query parameter as a time, in seconds since the epoch.
 
     Raises:
-        BadRequest: it is something else.
+        BadRequest: the value is no such time.
     """
     text = request.query_params[parameter]
     with contextlib.suppress(ValueError):
@@ -248,10 +254,10 @@ def is_whole(value: object) -> bool:
 
 
 def require_json(request: Request) -> None:
-    """Refuse a body without a JSON content type: a page of a foreign site could have sent it without preflight.
+    """Refuse a body without a JSON content type: a page of a foreign site can send such a body without a preflight.
 
     Raises:
-        UnsupportedMediaType: it says something else, or nothing.
+        UnsupportedMediaType: the content type is missing, or is not JSON.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -262,7 +268,7 @@ async def shaped_body(request: Request, shape: Shape, most: int = MAX_BODY) -> d
     """Return the values of a JSON body, by key.
 
     Raises:
-        BadRequest: the body does not have that shape.
+        BadRequest: the body does not have the shape.
     """
     return shape.read(await body(request, most))
 
@@ -284,7 +290,7 @@ async def octets(request: Request, most: int = MAX_BODY) -> bytes:
     """Return the body unparsed.
 
     Raises:
-        BadRequest: it is longer than ``most`` octets, or does not come.
+        BadRequest: the body is longer than ``most`` octets, or does not arrive in time.
     """
     charges = Charges(broker(request).memory)
     try:
@@ -304,7 +310,7 @@ async def _read(request: Request, octets: bytearray) -> dict[str, Any]:
 
 
 async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
-    """Read the body; the memory account is charged while it is held."""
+    """Read the body, and charge the memory account for the received octets."""
     octets = bytearray()
     parts = aiter(request.stream())
     while True:
@@ -314,7 +320,7 @@ async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
         except StopAsyncIteration:
             return octets
         except TimeoutError:
-            raise BadRequest(f"no more of the body came for {BODY_TIMEOUT:.0f} seconds") from None
+            raise BadRequest(f"no further part of the body arrived for {BODY_TIMEOUT:.0f} seconds") from None
         charges.set("unfinished", len(octets))
         if len(octets) > most:
             raise BadRequest(f"the body is longer than {most} octets")

@@ -1,11 +1,11 @@
 """Sessions of the page: logins kept by a cookie hidden from scripts and foreign sites.
 
-A session lives for some hours, through restarts of a broker that has a data directory: a file there has what is needed
-to know it again, which opens none (:data:`FILE`). It ends with its user's deletion, with a change of the user's
-password, and with the token that it was opened by; one opened by a token ends with a restart, too.
+A session lives for some hours. With a data directory, sessions survive a restart: :data:`FILE` has hashes that identify
+a session, but cannot open one. A session ends with the deletion of its user, with a change of the user's password, and
+with the expiry of the token that opened the session. A session opened by a token also ends with a restart.
 
-A cookie alone proves nothing: a browser sends it along with whatever a page asks. So a request that has no other
-credentials must also carry a header that no page of another origin can set unasked (:data:`HEADER`).
+The cookie alone is not sufficient, because browsers add the cookie to requests of any page. A request without other
+credentials must therefore have a header that pages of other origins cannot set without permission (:data:`HEADER`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LIFETIME = 8 * 3600.0
 
 MAX_SESSIONS = 10_000
 MAX_OF_USER = 50
-"""Maximum number of sessions per user; beyond it, the oldest ends."""
+"""Maximum number of sessions per user; beyond the maximum, the oldest session ends."""
 
 
 FILE = "page-sessions.json"
-"""File in the data directory: by session, hash of the token, user, hash of the password's hash, end."""
+"""File in the data directory with, for each session: hash of the token, user, hash of the password's hash, end."""
 
 MOST_KEPT = 1000
 """Maximum number of sessions in the file, latest first."""
@@ -70,7 +70,7 @@ class Sessions:
         directory = broker.config.data_dir
         self._file = None if directory is None else directory / FILE
         self._writing: asyncio.Task[None] | None = None
-        self._is_dirty = False  # whether the file lacks something
+        self._is_dirty = False  # True if the file is not up to date
         if self._file is not None:
             self._sessions.update(_read(self._file))
 
@@ -93,7 +93,7 @@ class Sessions:
                 self._keep()
 
     def _keep(self) -> None:
-        """Write the sessions into the file, soon, and in a thread."""
+        """Schedule a write of the sessions to the file, in a thread."""
         self._is_dirty = self._file is not None
         if self._is_dirty and self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="page sessions")
@@ -112,7 +112,7 @@ class Sessions:
                 shown = [[key.hex(), one.user.name, one.password_hash, one.until] for key, one in kept[-MOST_KEPT:]]
                 await asyncio.to_thread(_replace, self._file, json.dumps(shown))
         except OSError as error:
-            log.warning("sessions of the page are not kept through a restart: %s", error)
+            log.warning("sessions of the page will not survive a restart: %s", error)
         finally:
             self._writing = None
 
@@ -125,7 +125,7 @@ class Sessions:
             session = self._sessions.get(key)
             if session is None:
                 continue
-            now = time.time()  # a clock that is set back makes no session longer
+            now = time.time()  # setting the clock back must not extend a session
             if now < session.until <= now + LIFETIME and self._is_same(session):
                 return session.user
             del self._sessions[key]
@@ -154,7 +154,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
-    """Yield the sessions in a file; none for a damaged file, at the cost of a login."""
+    """Yield the sessions in a file; none for a damaged file, so that users must log in again."""
     now = time.time()
     try:
         entries: Any = json.loads(file.read_text())
@@ -164,7 +164,7 @@ def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
     except FileNotFoundError:
         return
     except (OSError, ValueError, TypeError) as error:
-        log.warning("%s is not read, and who has logged in at the page does so again: %s", file, error)
+        log.warning("cannot read %s, and users of the page must log in again: %s", file, error)
 
 
 def set_cookie(token: str, secure: bool) -> str:
@@ -184,5 +184,5 @@ def _tokens(headers: Headers) -> Iterator[str]:
 
 
 def _key(token: str) -> bytes:
-    """Return the stored form of a token: reading this memory gives no session."""
+    """Return the hash of a token, stored in place of the token: the stored sessions cannot be used for a login."""
     return hashlib.sha256(token.encode()).digest()

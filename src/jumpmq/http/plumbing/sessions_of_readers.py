@@ -1,4 +1,4 @@
-"""The session of a reader group over several homes: one session per home, shown as a single one."""
+"""The session of a reader group over several homes: one session per home, joined into a single text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def joined(sessions: Mapping[int, str]) -> str:
 
 
 def part_of(session: str | None, home: int) -> str | None:
-    """Return a home's part of a session; a session without parts is returned unchanged, and unknown everywhere."""
+    """Return a home's part of a session. A session without parts is returned unchanged; all homes refuse it as
+    unknown.
+    """
     if session is None:
         return None
     parts = dict(one.partition(":")[::2] for one in session.split(SEPARATOR))
@@ -22,7 +24,7 @@ def part_of(session: str | None, home: int) -> str | None:
 
 
 def share(most: int | None, queues: Sized, of_all: Sized) -> int | None:
-    """Return a home's share of the messages to reserve, in proportion to its queues; rounded up, so that every home
-    proceeds.
+    """Return a home's share of the messages to reserve, in proportion to the home's queues. Rounded up, so that each
+    home reserves at least one message.
     """
     return most and -(-most * len(queues) // max(1, len(of_all)))

@@ -31,20 +31,20 @@ def wanted_of(queue: Queue, said: Mapping[str, Any]) -> SearchCriteria:
     """Parse a filter for a queue.
 
     Args:
-        said: what a :data:`WANTED` has read, and what else there is.
+        said: the values of a body, :data:`WANTED` and possibly others.
 
     Raises:
-        BadRequest: it makes no sense.
+        BadRequest: the conditions contradict each other, or are incomplete.
     """
     since = said.get("since")
     if since is not None and not requested.is_seconds(since):
         raise BadRequest(f"'since' must be a number of seconds since the epoch, not {since}")
     if "header" in said and "property" in said:
-        raise BadRequest("'value' is that of a 'header' or of a 'property': both are there")
+        raise BadRequest("'value' belongs to one 'header' or one 'property': both are given")
     if "value" in said and "header" not in said and "property" not in said:
-        raise BadRequest("'value' is that of a 'header' or of a 'property', which is missing")
+        raise BadRequest("'value' needs a 'header' or a 'property'")
     if "property" in said and "value" not in said:
-        raise BadRequest("'value' is missing: the value of the 'property'")
+        raise BadRequest("'property' needs a 'value'")
     first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
     if since is not None and (found := queue.view.seq_at(since)) is not None:
         first = max(first, found)

@@ -16,7 +16,7 @@ SUCCESS = {"GET": "200", "PUT": "201", "POST": "200", "DELETE": "204"}
 
 
 def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
-    """The OpenAPI document of some routes."""
+    """Return the OpenAPI document of routes."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if isinstance(route, Route):

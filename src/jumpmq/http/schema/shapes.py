@@ -1,7 +1,7 @@
 """Shapes of JSON objects in request bodies: a table of keys, with the kinds of their values.
 
-The table is what the body is read by, and what the OpenAPI document says of it. What does not fit is a
-:class:`BadRequest` that names the key. Numbers and truth values may be strings, since ``rabbitmqadmin`` sends them so.
+The table is used for both: parsing a body, and the body's schema in the OpenAPI document. A mismatch raises a
+:class:`BadRequest` that names the key. Numbers and truth values may be strings, as sent by ``rabbitmqadmin``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.topology import Arguments
 
 MAX_NAME = 255
-"""Octets of a name: AMQP's short string."""
+"""Maximum octets of a name: the maximum of AMQP's short string."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class ValueKind:
     """The kind of a value.
 
     Attributes:
-        words: what is expected, for who sent something else.
-        schema: the same as JSON schema.
-        read: makes it the value that the resource works with; a ValueError says that it does not fit, and may say why.
+        words: description of expected values, for error messages.
+        schema: the JSON schema of expected values.
+        read: converts a JSON value to the value used by the resource. Raises a ValueError for a mismatch, with the
+            reason as an optional text.
     """
 
     words: str
@@ -38,10 +39,10 @@ class Shape:
     """The keys of an object.
 
     Attributes:
-        keys: with their kinds; null counts as absent.
+        keys: kinds by key; a null counts as a missing key.
         required: required keys.
-        ignored: keys that may be there and mean nothing here.
-        tolerant: whether keys that are unknown may be there.
+        ignored: further allowed keys; their values are not used.
+        tolerant: True to allow unknown keys.
     """
 
     keys: Mapping[str, ValueKind]
@@ -57,17 +58,17 @@ class Shape:
         """Return the values of the given keys.
 
         Args:
-            subject: what is read, to begin the reason with, where there are several.
+            subject: name of the object at the beginning of error messages, if the body has several objects.
 
         Raises:
-            BadRequest: a key is unknown or missing, or a value of another kind.
+            BadRequest: a key is unknown or missing, or a value has another kind.
         """
         prefix = f"{subject}: " if subject else ""
         if not isinstance(found, dict):
             raise BadRequest(f"{prefix}expected an object, not {shown(found)}")
         for key in found:
             if not (self.tolerant or self.knows(key)):
-                raise BadRequest(f"{prefix}unknown key '{key}'; there are {', '.join(self.keys)}")
+                raise BadRequest(f"{prefix}unknown key '{key}'; known keys are {', '.join(self.keys)}")
         for key in self.required:
             if found.get(key) is None:
                 raise BadRequest(f"{prefix}key '{key}' is missing")
@@ -75,7 +76,7 @@ class Shape:
         return {key: _read(prefix, key, kind, found[key]) for key, kind in present}
 
     def schema(self) -> dict[str, Any]:
-        """The shape as JSON schema."""
+        """Return the shape as JSON schema."""
         known = {key: kind.schema for key, kind in self.keys.items()}
         found: dict[str, Any] = {
             "type": "object",
@@ -94,7 +95,7 @@ def _read(prefix: str, key: str, kind: ValueKind, value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value as quoted in a reason."""
+    """Return a value as quoted in an error message."""
     text = f"'{value}'" if isinstance(value, str) else repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 
@@ -114,7 +115,7 @@ def _text(value: Any) -> str:
 
 def _name(value: Any) -> str:
     if len(_text(value).encode()) > MAX_NAME:
-        raise ValueError(f"it has more than {MAX_NAME} octets")
+        raise ValueError(f"more than {MAX_NAME} octets")
     return _text(value)
 
 
@@ -126,7 +127,7 @@ def _integer(value: Any) -> int:
     except ValueError:
         raise ValueError from None
     if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError("it does not fit into 64 bits")
+        raise ValueError("more than 64 bits")
     return number
 
 
@@ -135,7 +136,7 @@ def _number(value: Any) -> float:
 
 
 def whole(maximum: int) -> ValueKind:
-    """A whole number from 0 to ``maximum``."""
+    """Return a kind for whole numbers from 0 to ``maximum``."""
 
     def read(value: Any) -> int:
         number = _integer(value)
@@ -158,13 +159,13 @@ def one_of(*words: str) -> ValueKind:
 
 
 def numbers(most: int) -> ValueKind:
-    """A list of whole numbers from 0, of bounded length."""
+    """Return a kind for lists of at most ``most`` whole numbers from 0."""
 
     def read(value: Any) -> list[int]:
         if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in value):
             raise ValueError
         if len(value) > most:
-            raise ValueError("they are too many")
+            raise ValueError("too many numbers")
         return value
 
     schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": most}
@@ -184,7 +185,7 @@ def _arguments(value: Any) -> Arguments:
 
 
 def _typed(value: Any) -> tuple[str, Any]:
-    """Field type and value, as RabbitMQ chooses them for JSON: any integer is a long."""
+    """Return field type and value for a JSON value, by RabbitMQ's choice of types: an integer is a long."""
     match value:
         case None:
             raise BadRequest("null_not_allowed")
@@ -200,7 +201,7 @@ def _typed(value: Any) -> tuple[str, Any]:
 
 
 def _table(value: Any) -> dict[str, Any]:
-    if value == []:  # how Erlang writes an empty object
+    if value == []:  # RabbitMQ, in Erlang, writes an empty object in this form
         return {}
     if not isinstance(value, dict):
         raise ValueError
@@ -211,7 +212,7 @@ def _table(value: Any) -> dict[str, Any]:
 def _check_table(value: Any, depth: int) -> None:
     """Raise an error unless a JSON value can be an AMQP field value."""
     if not depth:
-        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
     match value:
         case dict():
             for key, inner in value.items():
@@ -244,15 +245,15 @@ NAME = ValueKind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxL
 NUMBER = ValueKind("a number", {"type": "number"}, _number)
 INTEGER = ValueKind("a whole number", {"type": "integer"}, _integer)
 HOME = whole(65535)
-"""A home by number; 0 means none."""
+"""Number of a home; 0 for no home."""
 TEXTS = ValueKind(
     "a list of strings, or one string with commas",
     {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]},
     _texts,
 )
-ARGUMENTS = ValueKind("an object of values that AMQP knows", {"type": "object"}, _arguments)
+ARGUMENTS = ValueKind("an object of values that AMQP can represent", {"type": "object"}, _arguments)
 EXPORTED_ARGUMENTS = ValueKind(ARGUMENTS.words, ARGUMENTS.schema, lambda value: Arguments.of(_table(value)))
-"""Arguments in a definitions file, without types: integers get the type that most clients send."""
+"""Arguments in a definitions file, which has no field types: integers get the type used by most clients."""
 OBJECT = ValueKind("an object", {"type": "object"}, _object)
 ANY = ValueKind("any value", {}, lambda value: value)
 OBJECTS = ValueKind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)

@@ -1,8 +1,8 @@
-"""Bundling the page's modules into one file, so that a first visit over a slow line is a few requests.
+"""Bundling of the page's modules into one file, so that a first visit over a slow line needs few requests.
 
-Every bundled module becomes a function, called in the order of the imports, whose exports are an object in
-``modules``. Modules loaded on demand import ``modules`` from the bundle, so that each module exists once. The forms of
-``import`` and ``export`` understood are those of the page's own files, one a line; other forms are an error.
+Every bundled module becomes a function, called in the order of the imports. The function's exports are an object in
+``modules``. Modules loaded on demand import ``modules`` from the bundle, so that each module exists once. Supported are
+the forms of ``import`` and ``export`` in the page's own files, one per line; other forms are an error.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ LEFT = re.compile(r"^\s*(import [^(]|export\b)", re.MULTILINE)
 
 
 class NotUnderstood(ValueError):
-    """A module has an import or export of a form not understood."""
+    """A module has an import or export of an unsupported form."""
 
 
 def bundle(sources: Mapping[str, str], main: str) -> str:
-    """Return a module with ``main`` and its imports; a module loaded by ``import(...)`` stays a file.
+    """Return a module with ``main`` and its imports. Modules loaded by ``import(...)`` stay separate files.
 
     Args:
         sources: text of every module by path.
-        main: path of the module that runs; the bundle is served in its place.
+        main: path of the main module; the bundle is served under this path.
     """
     bundled = "\n".join(
         f'modules["{path}"] = (() => {{\n{_as_function(path, sources[path], main)}\n}})();'
@@ -50,7 +50,7 @@ def order(sources: Mapping[str, str], main: str) -> list[str]:
     """Return the paths of a module and its imports, imports first.
 
     Raises:
-        NotUnderstood: modules import each other in a circle, or one is not there.
+        NotUnderstood: modules import each other in a circle, or a module is missing.
     """
     begun, finished = set[str](), list[str]()
 
@@ -59,7 +59,7 @@ def order(sources: Mapping[str, str], main: str) -> list[str]:
         for _, to in IMPORT.findall(sources[path]):
             one = _resolved(path, to)
             if one not in sources or (one in begun and one not in finished):
-                raise NotUnderstood(f"{path} imports {one}, which is not there or imports it")
+                raise NotUnderstood(f"{path} imports {one}: missing, or a circle of imports")
             if one not in finished:
                 visit(one)
         finished.append(path)
@@ -78,13 +78,13 @@ def _as_function(path: str, source: str, main: str) -> str:
         lambda found: f'import("./{posixpath.relpath(_resolved(path, found[1]), posixpath.dirname(main))}")', body
     )
     if left := LEFT.search(body):
-        raise NotUnderstood(f"{path}: {left[0].strip()!r} is of a form that is not understood")
+        raise NotUnderstood(f"{path}: {left[0].strip()!r} has an unsupported form")
     shown = ", ".join(f"{outside}: {inside}" for inside, outside in exports)
     return f"{body}\nreturn {{ {shown} }};"
 
 
 def _renamed(one: str) -> tuple[str, str]:
-    """Return both names of ``a as b``; of ``a``, twice the same."""
+    """Return both names in ``a as b``; for ``a`` alone, the name twice."""
     inside, _, outside = one.strip().partition(" as ")
     return inside, outside or inside
 

@@ -1,9 +1,9 @@
 """The page's static files, from the package.
 
-They are few and small, and so are kept in memory, plain and compressed. Modules of the first view are one file
-(:mod:`~.bundle`), so that a first visit is seven requests. The page itself (``/``) is requested again each
-time, and answered 304 while it is the same. All it refers to lies below ``/assets/VERSION/``, where the version is a
-hash of all files: what was fetched once is never asked for again, and never stale.
+The files are few and small, and are kept in memory, plain and compressed. Modules of the first view are one file
+(:mod:`~.bundle`), so that a first visit needs seven requests. Browsers request the page itself (``/``) at each visit;
+the answer is 304 if the page is unchanged. All other files are below ``/assets/VERSION/``, where the version is a hash
+of all files: a browser requests each file once per version, and never shows a stale file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELEASE_MARK = b"{release}"
 
 MAIN = "main.js"
 STYLES = ("vendor/uplot.css", "style.css")
-"""Served as one file, under the last name."""
+"""Style sheets, served as one file under the last name."""
 
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """Non-module scripts."""

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 SHAPE = Shape({"username": TEXT, "password": TEXT}, required=("username", "password"))
 MAX_CREDENTIALS = 16 << 10
-"""Octets of user and password; a token may be long."""
+"""Maximum octets of a login's body; a token in place of the password may be long."""
 
 
 async def show(request: Request) -> Response:
-    """``GET /session``: the user that is logged in here; 401 where none is."""
+    """``GET /session``: the user of the session; 401 without a session."""
     principal = _sessions(request).user(request.headers)
     found = principal.account(requested.broker(request).topology) if principal is not None else None
     return refused("Not logged in") if found is None else answer(_shown(request, found))
 
 
 async def log_in(request: Request) -> Response:
-    """``POST /session`` with ``{"username", "password"}``: begin a session; guesses are slowed as everywhere."""
+    """``POST /session`` with ``{"username", "password"}``: begin a session. Failed logins delay further logins."""
     if is_foreign(request.headers) or HEADER not in request.headers:
         return foreign_page()
     requested.require_json(request)
@@ -64,7 +64,7 @@ async def log_out(request: Request) -> Response:
     if is_foreign(request.headers) or HEADER not in request.headers:
         return foreign_page()
     _sessions(request).close(request.headers)
-    await _sessions(request).written()  # a session that has ended does not come back with a restart
+    await _sessions(request).written()  # a restart must not restore the ended session
     cookie = set_cookie("", request.url.scheme == "https")
     return Response(status_code=204, headers={"Set-Cookie": cookie})
 
