@@ -12,7 +12,7 @@ import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -318,7 +318,7 @@ class Rates:
         while True:
             began = time.thread_time()  # a home that hangs is waited for, which takes nothing from others
             look = Look(time.monotonic())
-            await self._look_at_queues(look)
+            await self._look_at_objects(look)
             await self._look_at_others(look)
             self._looks.append(look)
             self.latest = look
@@ -329,15 +329,20 @@ class Rates:
                     log.exception("processing of the statistics failed")
             await asyncio.sleep(max(INTERVAL, PAUSE * (time.thread_time() - began)))
 
-    async def _look_at_queues(self, look: Look) -> None:
-        for vhost in list(self._broker.topology.vhosts):
-            total = _Sum(len(NO_COUNTS))
-            total.add([self._figures.past_queues(vhost)])
-            async for part in self._figures.queue_counts(vhost):
-                _sample([(one.id, one.counts) for one in part], look.queues, self.latest.queues)
-                self._sum_up(vhost, part, look)
-                total.add([one.counts for one in part])
-            look.of_hosts[vhost] = total.now
+    async def _look_at_objects(self, look: Look) -> None:
+        last, totals = self.latest, {vhost: _Sum(len(NO_COUNTS)) for vhost in self._broker.topology.vhosts}
+        async for part in self._figures.object_counts(list(totals)):
+            for vhost, counts in part.deleted:
+                totals[vhost].add([counts])
+            if part.queues:
+                _sample([(one.id, one.counts) for one in part.queues], look.queues, last.queues)
+                vhost = part.queues[0].vhost
+                self._sum_up(vhost, part.queues, look)
+                totals[vhost].add([one.counts for one in part.queues])
+            _sample(part.connections, look.connections, last.connections)
+            _sample(part.channels, look.channels, last.channels)
+            _sample(part.consumers, look.consumers, last.consumers)
+        look.of_hosts = {vhost: total.now for vhost, total in totals.items()}
         self.moved_in = {vhost: moved for vhost, moved in self.moved_in.items() if vhost in look.of_hosts}
 
     async def _look_at_others(self, look: Look) -> None:
@@ -345,19 +350,13 @@ class Rates:
         _sample([(name, of_host(one)) for name, one in self._figures.tallies().items()], look.hosts, last.hosts)
         async for exchanges in self._figures.exchange_counts():
             _sample(exchanges, look.exchanges, last.exchanges)
-        async for connections in self._figures.connection_counts():
-            _sample(connections, look.connections, last.connections)
-        async for channels in self._figures.channel_counts():
-            _sample(channels, look.channels, last.channels)
-        async for consumers in self._figures.consumer_counts():
-            _sample(consumers, look.consumers, last.consumers)
         look.churn = self._figures.churn()
         for state in self._figures.states():
             look.cpu[state.home] = state.node.cpu
             look.processes[state.node.name, state.node.pid] = state.home
             look.links |= {(state.home, home): sent for home, _, sent in state.node.links}
 
-    def _sum_up(self, vhost: str, queues: list[QueueCounts], look: Look) -> None:
+    def _sum_up(self, vhost: str, queues: Sequence[QueueCounts], look: Look) -> None:
         last = self.latest.queues if self._looks else None
         moved, backlog = NOTHING, (0, 0)
         for queue in queues:

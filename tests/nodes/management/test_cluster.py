@@ -8,7 +8,9 @@ import os
 import signal
 import socket
 import ssl
-from contextlib import ExitStack, suppress
+import time
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
 
 import pika
 import pytest
@@ -20,6 +22,8 @@ from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
 from jumpmq.http.history import NODE
+from jumpmq.nodes.management import asking
+from jumpmq.nodes.management.client import HomeClient
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, Handshake
 from jumpmq.testing.etcd import etcd, is_installed
@@ -65,6 +69,66 @@ def test_every_node_tells_the_same(nodes, connections):
         assert [found[node]["sockets_used"] for node in NODES] == [1, 1, 1]
         assert {one["node"] for one in api.get("connections")} == set(NODES)
         assert {one["node"] for one in api.get("channels")} == set(NODES)
+
+
+def test_all_counters_of_a_node_are_one_request_a_second(nodes, connections, monkeypatch):
+    asked, ask = [], HomeClient.ask
+
+    async def noted(self, method, target, *args, **options):
+        asked.append((self.home, target))
+        return await ask(self, method, target, *args, **options)
+
+    monkeypatch.setattr(HomeClient, "ask", noted)
+    time.sleep(4)
+    counts = Counter(asked)
+    for home in (1, 2, 3):
+        assert 4 <= counts.pop((home, b"/home/counts")) <= 10  # of two nodes
+    assert not counts
+
+
+def test_rates_of_a_node_of_an_earlier_release(tmp_path, monkeypatch):
+    """It does not know the joint request: each kind of counters is requested alone."""
+    routes = asking.routes
+    monkeypatch.setattr(asking, "routes", lambda *given: [one for one in routes(*given) if one.path == asking.PATH])
+    with running_nodes(2, tmp_path) as nodes, closing(pika.BlockingConnection(pika.URLParameters(nodes.url(2)))) as at:
+        api, channel = api_of(nodes, 1), at.channel()
+        channel.queue_declare("there", durable=True)
+        channel.basic_consume("there", lambda *_: None, auto_ack=True)
+
+        def rates():
+            channel.basic_publish("", "there", b"x" * 1000)
+            at.process_data_events(0.05)
+            (queue,), (connection,), (of_channel,), (consumer,) = (
+                api.get(kind) for kind in ("queues", "connections", "channels", "consumers")
+            )
+            return [
+                queue["message_stats"]["publish_details"]["rate"],
+                api.get("overview")["message_stats"]["publish_details"]["rate"],
+                connection["recv_oct_details"]["rate"],
+                of_channel["message_stats"]["publish_details"]["rate"],
+                consumer["messages_delivered_details"]["rate"],
+            ]
+
+        until(lambda: all(rate > 0 for rate in rates()))
+        assert {one["name"] for one in api.get("nodes") if one["running"]} == set(NODES[:2])
+
+
+def test_a_queue_deleted_at_another_node_lowers_no_counter(nodes, connections):
+    channel, api = connections[2].channel(), api_of(nodes, 1)
+    channel.queue_declare("deleted")
+    publish(channel, "deleted", [b"x"] * 100)
+    for _ in range(100):
+        channel.basic_get("deleted", auto_ack=True)
+
+    def delivered():
+        stats = api.get("overview", msg_rates_age=60, msg_rates_incr=1)["message_stats"]
+        return [one["sample"] for one in reversed(stats["deliver_get_details"]["samples"])]
+
+    until(lambda: delivered()[-1:] == [100])
+    channel.queue_delete("deleted")
+    time.sleep(3)
+    found = delivered()
+    assert found == sorted(found)
 
 
 def test_what_a_node_that_is_down_has_is_shown_as_down(nodes, connections):

@@ -7,17 +7,16 @@ from typing import Protocol
 
 from jumpmq.broker.figures.values import (
     ChannelFigures,
-    ChannelId,
     ConnectionFigures,
     ConnectionId,
     ConsumerFigures,
     ConsumerGroupFigures,
-    ConsumerId,
     Counts,
     ExchangeId,
     GroupOffsetFigures,
     HomeState,
     NodeFigures,
+    ObjectCounts,
     PublisherFigures,
     QueueCounts,
     QueueFenceFigures,
@@ -33,6 +32,11 @@ from jumpmq.topology.tally import Tally
 
 class Figures(Protocol):
     """Metrics of a broker; :class:`~jumpmq.broker.figures.home.HomeFigures` reads the metrics of one process."""
+
+    def object_counts(self, vhosts: Iterable[str]) -> AsyncIterator[ObjectCounts]:
+        """Yield the counters of the queues of virtual hosts, and of all connections, channels and clients' consumers,
+        some at a time. Remote homes are also requested the values of :meth:`refresh`.
+        """
 
     def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
         """Yield the counters of all queues of a virtual host, some at a time."""
@@ -51,9 +55,6 @@ class Figures(Protocol):
 
     async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
         """Return the consumers of all queues of virtual hosts."""
-
-    def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
-        """Yield the counters of all clients' consumers, as ``OF_CONSUMERS``, some at a time."""
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         """Return the number of consumers on the queues of virtual hosts."""
@@ -100,12 +101,6 @@ class Figures(Protocol):
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
         """Return the open channels with publishes to an exchange."""
-
-    def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
-        """Yield the counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
-
-    def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
-        """Yield the counters of all open channels, as ``OF_CHANNELS``, some at a time."""
 
     def exchange(self, vhost: str, name: str) -> Counts:
         """Return messages in and out of an exchange, as ``OF_EXCHANGES``; zeros for a deleted exchange."""

@@ -51,6 +51,7 @@ from jumpmq.broker.figures.values import (
     GroupUnitFigures,
     HomeState,
     NodeFigures,
+    ObjectCounts,
     PeerAddress,
     PublisherFigures,
     QueueCounts,
@@ -141,6 +142,22 @@ class HomeFigures:
         for start in range(0, len(items), AT_ONCE):
             yield items[start : start + AT_ONCE]
             await self._broker.slices.next()
+
+    async def object_counts(self, vhosts: Iterable[str]) -> AsyncIterator[ObjectCounts]:
+        """Yield the counters of the queues of virtual hosts, and of all connections, channels and clients' consumers,
+        some at a time.
+        """
+        for vhost in vhosts:
+            if any(deleted := self.past_queues(vhost)):
+                yield ObjectCounts(deleted=((vhost, deleted),))
+            async for queues in self.queue_counts(vhost):
+                yield ObjectCounts(queues=tuple(queues))
+        async for connections in self.connection_counts():
+            yield ObjectCounts(connections=tuple(connections))
+        async for channels in self.channel_counts():
+            yield ObjectCounts(channels=tuple(channels))
+        async for consumers in self.consumer_counts():
+            yield ObjectCounts(consumers=tuple(consumers))
 
     # --- queues and their consumers ---
 

@@ -72,6 +72,23 @@ class QueueCounts(NamedTuple):
         return self.counts[-2] + self.counts[-1]
 
 
+class ObjectCounts(NamedTuple):
+    """Counters of some objects, read every second.
+
+    Attributes:
+        deleted: counters of a home's deleted queues, by virtual host, as ``QueueCounts.counts``.
+        queues: all of one virtual host.
+        connections, channels, consumers: counters as :data:`OF_CONNECTIONS`, :data:`OF_CHANNELS`,
+            :data:`OF_CONSUMERS`.
+    """
+
+    deleted: tuple[tuple[str, Counts], ...] = ()
+    queues: tuple[QueueCounts, ...] = ()
+    connections: tuple[tuple[ConnectionId, Counts], ...] = ()
+    channels: tuple[tuple[ChannelId, Counts], ...] = ()
+    consumers: tuple[tuple[ConsumerId, Counts], ...] = ()
+
+
 class QueueFigures(NamedTuple):
     """Metrics of a queue from the queue's home, beside the definition.
 

@@ -124,8 +124,8 @@ class PrivateListener:
 
 
 def _application(broker: Broker, secret: str | None, here: Forwarder, recent_log: RecentLog) -> ASGIApp:
-    routes = [one for resource in PASSED for one in resource.ROUTES]
-    routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
+    routes = asking.routes(broker.home_figures, broker.slices)  # first: asked every second
+    routes += [acting.route(broker), *(one for resource in PASSED for one in resource.ROUTES)]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
     app.state.broker, app.state.forwarder, app.state.node_forwarder = broker, LOCAL, here

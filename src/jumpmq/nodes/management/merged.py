@@ -16,6 +16,7 @@ from jumpmq.broker.figures.values import (
     ExchangeId,
     HomeState,
     NodeFigures,
+    ObjectCounts,
     QueueFigures,
 )
 from jumpmq.nodes.management.merged_groups import merged_groups
@@ -51,6 +52,13 @@ class OtherHome(Protocol):
 
         Args:
             arguments: JSON values; a :data:`QueueRef` stands for a queue.
+
+        Raises:
+            HomeUnreachable: the home does not answer.
+        """
+
+    def object_counts(self, vhosts: list[str]) -> AsyncIterator[HomeState | ObjectCounts]:
+        """Yield the state of the home, then the counters of its objects, as :meth:`HomeFigures.object_counts`.
 
         Raises:
             HomeUnreachable: the home does not answer.
@@ -132,9 +140,6 @@ class MergedFigures:
     """
 
     queue_counts = _streamed(HomeFigures.queue_counts)
-    consumer_counts = _streamed(HomeFigures.consumer_counts)
-    connection_counts = _streamed(HomeFigures.connection_counts)
-    channel_counts = _streamed(HomeFigures.channel_counts)
 
     consumers = _listed(HomeFigures.consumers)
     consumer_count = _total(HomeFigures.consumer_count)
@@ -162,6 +167,22 @@ class MergedFigures:
     @property
     def _states(self) -> dict[int, HomeState]:
         return self._found
+
+    async def object_counts(self, vhosts: Iterable[str]) -> AsyncIterator[ObjectCounts]:
+        """Yield the counters of all homes, with the local home's first; request the state of the remote homes."""
+        vhosts, found = list(vhosts), dict[int, HomeState]()
+        async for part in self.own.object_counts(vhosts):
+            yield part
+        for other in self.others.values():
+            try:
+                async for told in other.object_counts(vhosts):
+                    if isinstance(told, HomeState):
+                        found[other.home] = told
+                    else:
+                        yield told
+            except HomeUnreachable:
+                continue
+        self._found = found
 
     async def refresh(self) -> None:
         """Request the state of the remote homes."""
@@ -206,7 +227,6 @@ class MergedFigures:
         return self.own.missing(exchange) + sum(others)
 
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
-        await self.refresh()
         others: dict[ExchangeId, list[Counts]] = {}
         for state in self._states.values():
             for one, counts in state.exchanges:
@@ -252,7 +272,8 @@ class MergedFigures:
 
     def node(self) -> NodeFigures:
         """Return the statistics of this node: joint use and limits of the node's homes, all on a single disk."""
-        return _together([one for one in self._nodes() if one.name == self.own.node().name])
+        own, *others = self._nodes()
+        return _together([own, *(one for one in others if one.name == own.name)])
 
     def nodes(self) -> dict[str, NodeFigures]:
         """Return the nodes with an answer to the last request, by name."""
