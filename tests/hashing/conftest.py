@@ -12,9 +12,12 @@ from jumpmq.hashing import _kernel, _reference
 
 VECTORS = Path(__file__).parent.parent / "data"
 
+Vectors = Callable[[str], list[dict[str, Any]]]
+"""Reads a file of golden vectors by its name."""
+
 
 @pytest.fixture(scope="session")
-def vectors() -> Callable[[str], list[dict[str, Any]]]:
+def vectors() -> Vectors:
     """Reads a file of golden vectors: ``vectors("jump")`` is a list of its lines."""
     return lambda name: [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
 

@@ -1,6 +1,9 @@
 """Keys are counted in a bounded space: about how many different ones there are, and surely which are frequent."""
 
 import random
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -11,12 +14,19 @@ MISSING = 180132084 & 0x7FFFFFF
 TWINS = [kernel, _reference]
 
 
-def stream(count, hot=0.0):
+def stream(count: int, hot: float = 0.0) -> list[bytes]:
     chosen = random.Random(1)
     return [b"hot" if chosen.random() < hot else b"key-%d" % chosen.randrange(count) for _ in range(count)]
 
 
-def counted(keys, module=kernel, owners=1, missing=None, function=0, afterwards=False):
+def counted(
+    keys: Sequence[object],
+    module: ModuleType = kernel,
+    owners: int = 1,
+    missing: int | None = None,
+    function: int = 0,
+    afterwards: bool = False,
+) -> Any:
     """The counts of keys that are routed to some owners, each with one bucket: counted at once, or afterwards."""
     buckets, counts = module.Buckets(function), module.KeyCounts(owners)
     for owner in range(owners):
@@ -30,7 +40,7 @@ def counted(keys, module=kernel, owners=1, missing=None, function=0, afterwards=
 
 
 @pytest.mark.parametrize("function", [0, 1, 3])
-def test_the_kernel_counts_as_its_plain_twin(function):
+def test_the_kernel_counts_as_its_plain_twin(function: int) -> None:
     keys = [*stream(40_000, hot=0.2), b"", b"x" * 1000, 7, -7, 1 << 70, *[MISSING] * 7]
     ours, plain = (counted(keys, module, 4, MISSING, function) for module in TWINS)
     later = counted(keys, kernel, 4, MISSING, function, afterwards=True)
@@ -44,28 +54,28 @@ def test_the_kernel_counts_as_its_plain_twin(function):
 
 
 @pytest.mark.parametrize("count", [1, 10, 500, 3_000, 100_000])
-def test_different_keys_are_estimated(count):
+def test_different_keys_are_estimated(count: int) -> None:
     counts = counted([b"order-%d" % number for number in range(count)] * 2)
     assert distinct(counts.ranks()) == pytest.approx(count, rel=4 * STANDARD_ERROR, abs=1)
 
 
-def test_no_key_is_no_key():
+def test_no_key_is_no_key() -> None:
     assert distinct(kernel.KeyCounts(3).ranks()) == 0
 
 
-def test_a_frequent_key_is_found_with_its_share():
+def test_a_frequent_key_is_found_with_its_share() -> None:
     keys = stream(200_000, hot=0.1)
     key, owner, count, error = max(counted(keys).frequent(), key=lambda one: one[2] - one[3])
     assert (key, owner) == (b"hot", 0)
     assert count - error == pytest.approx(keys.count(b"hot"), rel=0.1)
 
 
-def test_a_few_messages_are_counted_exactly():
+def test_a_few_messages_are_counted_exactly() -> None:
     assert sorted(counted([b"a", b"b", b"a", 7]).frequent()) == [(b"7", 0, 1, 0), (b"a", 0, 2, 0), (b"b", 0, 1, 0)]
 
 
 @pytest.mark.parametrize("module", TWINS)
-def test_what_is_not_a_key_or_an_owner_is_refused(module):
+def test_what_is_not_a_key_or_an_owner_is_refused(module: ModuleType) -> None:
     with pytest.raises(TypeError):
         counted(["text"], module)
     buckets = module.Buckets()

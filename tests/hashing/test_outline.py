@@ -1,15 +1,17 @@
 """An outline of a ring changes, and places keys, as the ring does."""
 
+from functools import partial
 from random import Random
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
 
-from jumpmq.hashing import HashRing
+from jumpmq.hashing import HashFunction, HashRing
 from jumpmq.hashing import _kernel as kernel
 from jumpmq.hashing import _reference as reference
 from jumpmq.hashing.outline import RingOutline
-from jumpmq.hashing.ring import HashFunction, Removal
+from jumpmq.hashing.ring import Removal
 
 KEYS = pa.array([f"key {number}" for number in range(3000)] + [None])
 
@@ -37,9 +39,9 @@ def test_it_decides_as_the_ring_after_any_changes(removal: Removal, function: Ha
 
 @pytest.mark.parametrize("module", [kernel, reference])
 @pytest.mark.parametrize("runs", [[(1, 2, 0, -1)], [(0, 2, 0, -1), (3, 1, 1, -1)], [(0, 0, 0, -1)]])
-def test_runs_with_gaps_are_refused(module: object, runs: list[tuple[int, int, int, int]]) -> None:
+def test_runs_with_gaps_are_refused(module: ModuleType, runs: list[tuple[int, int, int, int]]) -> None:
     with pytest.raises(ValueError, match="without gaps"):
-        module.RunBuckets(runs)  # type: ignore[attr-defined]
+        module.RunBuckets(runs)
 
 
 @pytest.mark.parametrize("function", range(4))
@@ -49,5 +51,5 @@ def test_the_kernel_decides_as_its_reference(function: int) -> None:
     keys = key_buffers(KEYS)
     for runs in ([(0, 5, 0, -1)], [(0, 2, 3, -1), (2, 3, -1, 6), (5, 4, 1, -1)], []):
         made = [module.RunBuckets(runs, function) for module in (kernel, reference)]
-        one, other = (int32_array(len(KEYS), lambda out, made=one: made.owners_of_arrow(out, keys)) for one in made)
+        one, other = (int32_array(len(KEYS), partial(one.owners_of_arrow, keys=keys)) for one in made)
         assert one.equals(other)

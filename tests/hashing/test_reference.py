@@ -4,6 +4,7 @@ import struct
 from typing import Any
 
 import pytest
+from tests.hashing.conftest import Vectors
 
 from jumpmq.hashing._reference import Atom, Term, phash2
 
@@ -16,7 +17,8 @@ def term_of(vector: dict[str, Any]) -> Term:
         case "integer":
             return int(value)
         case "float":
-            return struct.unpack(">d", bytes.fromhex(value))[0]
+            (number,) = struct.unpack(">d", bytes.fromhex(value))
+            return float(number)
         case "atom":
             return Atom(value)
         case "list":
@@ -26,7 +28,7 @@ def term_of(vector: dict[str, Any]) -> Term:
     raise AssertionError(kind)
 
 
-def test_every_golden_term(vectors):
+def test_every_golden_term(vectors: Vectors) -> None:
     lines = vectors("phash2")
     assert len(lines) == 460
     assert [line for line in lines if phash2(term_of(line["term"])) != line["phash2"]] == []
@@ -58,11 +60,11 @@ def test_every_golden_term(vectors):
         (Atom("テス"), 113003481),
     ],
 )
-def test_terms_computed_by_erlang(term, expected):
+def test_terms_computed_by_erlang(term: Term, expected: int) -> None:
     assert phash2(term) == expected
 
 
 @pytest.mark.parametrize("term", ["text", None, [None], ("text",)])
-def test_what_is_no_term_is_refused(term):
+def test_what_is_no_term_is_refused(term: object) -> None:
     with pytest.raises(TypeError, match="a term is bytes, int, float, bool, Atom, list or tuple, not"):
-        phash2(term)
+        phash2(term)  # type: ignore[arg-type]

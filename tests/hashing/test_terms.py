@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.hashing.conftest import Vectors
 
 from jumpmq.hashing import HashRing, jump, phash2, terms
 
@@ -32,7 +33,7 @@ def bucket(key: bytes | int, buckets: int) -> int:
     return jump(key if isinstance(key, int) else phash2(key), buckets)
 
 
-def test_every_golden_header(vectors):
+def test_every_golden_header(vectors: Vectors) -> None:
     lines = vectors("headers")
     assert len(lines) == 100
     for line in lines:
@@ -40,7 +41,7 @@ def test_every_golden_header(vectors):
         assert {n: bucket(key, int(n)) for n in line["consistent_hash"]} == line["consistent_hash"], line
 
 
-def test_every_golden_header_through_a_ring(vectors):
+def test_every_golden_header_through_a_ring(vectors: Vectors) -> None:
     ring = HashRing()
     for i in range(100):
         ring.add(str(i), 1)
@@ -48,19 +49,19 @@ def test_every_golden_header_through_a_ring(vectors):
         assert ring.route(key_of(line)) == str(line["consistent_hash"]["100"]), line
 
 
-def test_text_and_its_octets_are_the_same_header():
+def test_text_and_its_octets_are_the_same_header() -> None:
     assert terms.header_key("S", "Zürich") == terms.header_key("S", "Zürich".encode())
 
 
-def test_a_void_header_counts_as_missing():
+def test_a_void_header_counts_as_missing() -> None:
     assert terms.header_key("V", None) == terms.MISSING
 
 
-def test_an_integer_header_of_any_width_is_its_own_hash():
+def test_an_integer_header_of_any_width_is_its_own_hash() -> None:
     assert {terms.header_key(type_, 42) for type_ in "bBsuIilL"} == {42}
 
 
-def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property():
+def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property() -> None:
     assert terms.header_key("T", 1_700_000_000) == 1_700_000_000_000
     assert terms.timestamp_key(1_700_000_000) == b"1700000000"
 
@@ -89,27 +90,27 @@ def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property():
         (("F", []), 80606520),
     ],
 )
-def test_an_array_is_hashed_by_its_first_element_and_its_type(first, expected):
+def test_an_array_is_hashed_by_its_first_element_and_its_type(first: tuple[str, object], expected: int) -> None:
     assert terms.header_key("A", [first, ("I", 1)]) == terms.header_key("A", [first]) == expected
 
 
-def test_an_unknown_field_type_is_refused():
+def test_an_unknown_field_type_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no AMQP field type 'q'"):
         terms.header_key("q", 1)
 
 
-def test_modulus_takes_all_routing_keys_in_order():
+def test_modulus_takes_all_routing_keys_in_order() -> None:
     assert terms.modulus([b"a", b"b"], 2**27) == 3094894  # erlang:phash2([<<"a">>, <<"b">>])
     assert terms.modulus([b"b", b"a"], 2**27) != 3094894
     assert terms.modulus([], 2**27) == 113427502
 
 
-def test_modulus_of_nothing_is_refused():
+def test_modulus_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="a modulus is 1 or more, not 0"):
         terms.modulus([b"a"], 0)
 
 
-def test_modulus_of_an_arrow_array_is_that_of_each_key_alone(vectors):
+def test_modulus_of_an_arrow_array_is_that_of_each_key_alone(vectors: Vectors) -> None:
     lines = vectors("routing_keys")
     keys = pa.array([line["routing_key"] for line in lines], pa.string())
     for n in lines[0]["modulus_hash"]:
