@@ -10,8 +10,9 @@ from tests.queues.consumers import Taker, message, push, ready
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock, delivery
-from jumpmq.queues.base import NEVER, QueueContext
+from jumpmq.queues.base import Queue, QueueContext
 from jumpmq.queues.classic import CHUNK_OCTETS, STEP, ClassicQueue
+from jumpmq.queues.clock import NEVER
 from jumpmq.queues.memory import MemoryAccount
 
 
@@ -23,13 +24,13 @@ class DeadLetters:
     def __init__(self) -> None:
         self.found: list[tuple[bytes, str]] = []
 
-    def is_behind(self, queue: ClassicQueue) -> bool:
+    def is_behind(self, queue: Queue) -> bool:
         return self.behind
 
-    def publish(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
+    def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
         self.found += [(message.body, reason) for message in messages]
 
-    def count_discarded(self, queue: ClassicQueue, count: int, reason: str) -> None:
+    def count_discarded(self, queue: Queue, count: int, reason: str) -> None:
         raise AssertionError("there is an exchange")
 
 

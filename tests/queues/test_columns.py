@@ -1,6 +1,7 @@
 """Reservations in columns: a queue does with them what it does with messages."""
 
 from itertools import chain
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -116,7 +117,7 @@ def story(opened: Opened, kind: str, seed: int) -> list[Any]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5])
 def test_a_queue_does_with_columns_what_it_does_with_messages(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
     monkeypatch.setattr(columns, "AT_LEAST", 1 << 30)
     expected = story(Opened(tmp_path / "messages"), kind, seed)

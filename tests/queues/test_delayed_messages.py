@@ -41,7 +41,7 @@ def drained(queue: DelayedMessages, now: float) -> list[Message]:
 
 
 @given(st.lists(st.lists(DELAYS, max_size=30), max_size=5), st.lists(st.floats(0, 2**32 / 1000), max_size=8))
-def test_each_comes_once_when_it_is_due_and_in_order(pushes, looks):
+def test_each_comes_once_when_it_is_due_and_in_order(pushes: list[list[float]], looks: list[float]) -> None:
     queue, held, began, seq = delayed(), dict[int, float](), clock.now(), 0
     for delays in pushes:
         run = []
@@ -66,14 +66,14 @@ def test_each_comes_once_when_it_is_due_and_in_order(pushes, looks):
     assert not queue.memory
 
 
-def test_few_windows_are_needed_for_delays_of_weeks():
+def test_few_windows_are_needed_for_delays_of_weeks() -> None:
     queue, began = delayed(), clock.now()
     queue.extend([message(seq, began + 1 + seq * 4.0) for seq in range(1_000_000 // 100)], 0)
     assert len(queue._windows) < 1500
     assert [one.seq for one in drained(queue, began + 60)] == list(range(15))
 
 
-def test_what_is_put_among_others_while_a_window_is_emptied_keeps_its_place():
+def test_what_is_put_among_others_while_a_window_is_emptied_keeps_its_place() -> None:
     queue, began = delayed(), clock.now()
     dues = [began + 100 + random.random() for _ in range(3000)]
     queue.extend([message(seq, due) for seq, due in enumerate(dues)], 0)
@@ -112,7 +112,7 @@ def test_what_is_put_among_others_while_a_window_is_emptied_keeps_its_place():
         ("A", [("I", 5)], 0),
     ],
 )
-def test_what_delays_and_what_does_not(kind, value, delay):
+def test_what_delays_and_what_does_not(kind: str, value: object, delay: int) -> None:
     headers = [Field("a", "S", "x-delay"), Field("x-delay", kind, value)]
     sent = Message("e", b"k", Properties(headers=headers).encode(), b"")
     assert delay_of(sent) == delay
@@ -122,7 +122,7 @@ def test_what_delays_and_what_does_not(kind, value, delay):
         assert delay_of(Message("e", b"k", Properties(headers=back).encode(), b"")) == 0
 
 
-def test_a_header_of_another_name_or_a_malformed_table_delays_nothing():
+def test_a_header_of_another_name_or_a_malformed_table_delays_nothing() -> None:
     assert delay_of(Message("e", b"k", Properties(headers=[Field("x-delays", "I", 5)]).encode(), b"")) == 0
     assert delay_of(Message("e", b"k", b"\x20\x00\x00\x00\x00\x0d\x07x-delay?\x00\x00\x00\x05", b"")) == 0
 
@@ -137,7 +137,7 @@ class Passed(NoDeadLettering):
         self.left += [(one.seq, reason) for one in messages]
 
 
-def test_what_is_due_while_a_queue_moves_is_no_dead_letter():
+def test_what_is_due_while_a_queue_moves_is_no_dead_letter() -> None:
     """Of two messages in one window the first is due, and the second is not."""
     passed = Passed()
     context = QueueContext(dead_letters=passed)

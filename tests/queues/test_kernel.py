@@ -195,10 +195,12 @@ def test_slots_of_messages(twin: ModuleType) -> None:
         max_size=6,
     )
 )
-def test_packed_messages_are_the_same_at_the_other_end(twin: ModuleType, values: list[tuple[Any, ...]]) -> None:
+def test_packed_messages_are_the_same_at_the_other_end(
+    twin: ModuleType, values: list[tuple[str, bytes, bytes, bytes, bool, float]]
+) -> None:
     messages = []
-    for *fields, expires_at in values:
-        message = Message(*fields, NOW)
+    for exchange, key, properties, body, persistent, expires_at in values:
+        message = Message(exchange, key, properties, body, persistent, NOW)
         message.expires_at = expires_at
         messages.append(message)
     buffers = twin.pack(messages, NOW)

@@ -1,8 +1,7 @@
 """The order of priorities while messages are paged, returned, reserved, and after a restart."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
 
 import pytest
 from tests.store.opened import Opened
@@ -13,7 +12,6 @@ from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.parked import Parked
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.records import QueueRecords, records_of_queues
@@ -75,10 +73,13 @@ def test_reservations_take_the_higher_first_and_read_the_same_again(opened: Open
     reader = Reservations(queue, "group")
     exhaust(reader.reserve(10))
     (rows,) = reader.held(None, 1)
+    assert isinstance(rows, list)
     assert [int(one.body) for one in rows] == in_order(range(40))[:10]
     exhaust(reader.lapse())
     exhaust(reader.reinstate())
-    assert [int(one.body) for one in reader.held(None, 1)[0]] == in_order(range(40))[:10]
+    (rows,) = reader.held(None, 1)
+    assert isinstance(rows, list)
+    assert [int(one.body) for one in rows] == in_order(range(40))[:10]
     exhaust(reader.acknowledge(1))
     assert [int(one.body) for one in queue.take(100)] == in_order(range(40))[10:]
 
@@ -151,12 +152,14 @@ def bodies(found: Iterable[Message]) -> list[int]:
 
 def held(reader: Reservations) -> list[int]:
     """What is reserved, by its numbers from 0; while memory is tight, it is on disk."""
-    pieces = [one.messages() if isinstance(one, Parked) else one for one in reader.held(None, 1)]
+    pieces = [one if isinstance(one, list) else one.messages() for one in reader.held(None, 1)]
     return [one.seq - 1 for one in chain.from_iterable(pieces)]
 
 
 @pytest.mark.parametrize("make", [make_queue, quorum_queue])
-def test_the_range_is_that_of_all_and_a_look_has_the_order_of_delivery(opened: Opened, make: Any) -> None:
+def test_the_range_is_that_of_all_and_a_look_has_the_order_of_delivery(
+    opened: Opened, make: Callable[[Opened], ClassicQueue]
+) -> None:
     queue = make(opened)
     queue.push(messages(0, COUNT))
     queue.settle(queue.take(5), Outcome.ACKNOWLEDGED)
@@ -172,7 +175,9 @@ def test_the_range_is_that_of_all_and_a_look_has_the_order_of_delivery(opened: O
 
 @pytest.mark.parametrize("make", [make_queue, quorum_queue])
 @pytest.mark.parametrize("upto", [COUNT, 30, 3])
-def test_a_reservation_has_all_up_to_a_number_in_the_order_of_delivery(opened: Opened, make: Any, upto: int) -> None:
+def test_a_reservation_has_all_up_to_a_number_in_the_order_of_delivery(
+    opened: Opened, make: Callable[[Opened], ClassicQueue], upto: int
+) -> None:
     queue = make(opened)
     queue.push(messages(0, COUNT))
     reader = Reservations(queue, "group")

@@ -20,8 +20,9 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock, head
 from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NEVER, QueueContext
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
+from jumpmq.queues.clock import NEVER
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
 from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.queues.segment import BatchSegment

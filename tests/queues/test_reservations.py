@@ -13,47 +13,48 @@ from jumpmq.queues.reservations import ReservationGone, Reservations, exhaust
 
 
 @pytest.fixture(autouse=True, params=["columns", "messages"])
-def small_steps(monkeypatch, request):
+def small_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Operations take several steps also with few messages, laid out as columns or not."""
     monkeypatch.setattr(module, "STEP", 3)
     monkeypatch.setattr(columns, "AT_LEAST", 1 if request.param == "columns" else 64)
 
 
-def queue_of(count, *, id=7):
+def queue_of(count: int, *, id: int = 7) -> ClassicQueue:
     queue = ClassicQueue("/", "q", id=id, durable=True)
     queue.push([Message("", b"q", b"\0\0", b"%d" % number) for number in range(1, count + 1)])
     return queue
 
 
-def reservations_of(queue, group="g"):
+def reservations_of(queue: ClassicQueue, group: str = "g") -> Reservations:
     return Reservations(queue, group)
 
 
-def reserve(place, count, last_seq=None):
+def reserve(place: Reservations, count: int, last_seq: int | None = None) -> int:
     exhaust(place.reserve(count, last_seq))
     return place.latest
 
 
-def fitting(place, count, octets, last_seq=None):
+def fitting(place: Reservations, count: int, octets: int, last_seq: int | None = None) -> tuple[int, int]:
     steps = place.fitting(count, octets, last_seq)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return end.value
+            found: tuple[int, int] = end.value
+            return found
 
 
-def rows(place, after, upto):
+def rows(place: Reservations, after: int | None, upto: int) -> list[tuple[int, bool]]:
     pieces = place.held(after, upto)
-    parts = [piece.messages() if isinstance(piece, columns.Columns) else piece for piece in pieces]
+    parts = [piece if isinstance(piece, list) else piece.messages() for piece in pieces]
     return [(message.seq, message.redelivered) for part in parts for message in part]
 
 
-def fresh(first, last):
+def fresh(first: int, last: int) -> list[tuple[int, bool]]:
     return [(seq, False) for seq in range(first, last + 1)]
 
 
-def test_reserved_messages_are_unacknowledged_and_read_the_same_every_time():
+def test_reserved_messages_are_unacknowledged_and_read_the_same_every_time() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     assert reserve(place, 7) == 1
@@ -61,7 +62,7 @@ def test_reserved_messages_are_unacknowledged_and_read_the_same_every_time():
     assert rows(place, 0, 1) == rows(place, None, 1) == fresh(1, 7)
 
 
-def test_reservations_are_numbered_and_none_is_made_of_an_empty_queue():
+def test_reservations_are_numbered_and_none_is_made_of_an_empty_queue() -> None:
     queue = queue_of(5)
     place = reservations_of(queue)
     assert [reserve(place, 2), reserve(place, 2), reserve(place, 2), reserve(place, 2)] == [1, 2, 3, 3]
@@ -69,7 +70,7 @@ def test_reservations_are_numbered_and_none_is_made_of_an_empty_queue():
     assert rows(place, 1, 2) == fresh(3, 4)
 
 
-def test_a_reservation_may_be_bounded_by_a_last_message():
+def test_a_reservation_may_be_bounded_by_a_last_message() -> None:
     place = reservations_of(queue_of(10))
     assert place.available(4) == 4
     assert reserve(place, 100, last_seq=4) == 1
@@ -78,7 +79,7 @@ def test_a_reservation_may_be_bounded_by_a_last_message():
     assert reserve(place, 100, last_seq=4) == 1
 
 
-def test_acknowledging_settles_and_frees():
+def test_acknowledging_settles_and_frees() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 4)
@@ -99,7 +100,7 @@ def test_acknowledging_settles_and_frees():
         (1, 3, "reservation 3 of group 'g' in queue 'q' is not known"),
     ],
 )
-def test_what_cannot_be_read_is_said(after, upto, reason):
+def test_what_cannot_be_read_is_said(after: int | None, upto: int, reason: str) -> None:
     place = reservations_of(queue_of(10))
     reserve(place, 4)
     reserve(place, 4)
@@ -109,7 +110,7 @@ def test_what_cannot_be_read_is_said(after, upto, reason):
     assert str(error.value) == reason
 
 
-def test_lapsed_messages_are_back_in_their_places():
+def test_lapsed_messages_are_back_in_their_places() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 4)
@@ -123,7 +124,7 @@ def test_lapsed_messages_are_back_in_their_places():
     ]
 
 
-def test_a_lapsed_reservation_is_reinstated_with_the_same_rows():
+def test_a_lapsed_reservation_is_reinstated_with_the_same_rows() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 4)
@@ -134,7 +135,7 @@ def test_a_lapsed_reservation_is_reinstated_with_the_same_rows():
     assert (queue.ready_count, queue.unacknowledged_count) == (2, 8)
 
 
-def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_ones():
+def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_ones() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     for _ in range(3):
@@ -149,7 +150,7 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     assert [message.seq for message in queue.peek(1, 99)] == [4, 6, 7, 8, 9, 10]
 
 
-def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
+def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone() -> None:
     queue = queue_of(6)
     place = reservations_of(queue)
     reserve(place, 4)
@@ -161,7 +162,7 @@ def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
     assert queue.unacknowledged_count == 0
 
 
-def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
+def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number() -> None:
     queue = queue_of(9)
     place = reservations_of(queue)
     for _ in range(3):
@@ -176,7 +177,7 @@ def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
         place.held(0, 3)
 
 
-def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
+def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there() -> None:
     queue = queue_of(6)
     place = reservations_of(queue)
     reserve(place, 6)
@@ -187,14 +188,14 @@ def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
     assert not place.lapsed
 
 
-def test_a_reader_that_remembers_more_goes_on_from_there():
+def test_a_reader_that_remembers_more_goes_on_from_there() -> None:
     place = reservations_of(queue_of(3))
     exhaust(place.acknowledge(41))
     assert reserve(place, 2) == 42
     assert rows(place, 41, 42) == fresh(1, 2)
 
 
-def test_groups_do_not_share_messages():
+def test_groups_do_not_share_messages() -> None:
     queue = queue_of(10)
     one, other = reservations_of(queue, "one"), reservations_of(queue, "other")
     reserve(one, 6)
@@ -203,7 +204,7 @@ def test_groups_do_not_share_messages():
     assert rows(other, 0, 1) == fresh(7, 10)
 
 
-def test_gaps_and_redeliveries_within_a_reservation_survive_a_restart():
+def test_gaps_and_redeliveries_within_a_reservation_survive_a_restart() -> None:
     queue = queue_of(12)
     taken = queue.take(8)
     queue.settle([taken[1], taken[6]], Outcome.ACKNOWLEDGED)
@@ -222,7 +223,7 @@ def test_gaps_and_redeliveries_within_a_reservation_survive_a_restart():
     assert again.unacknowledged_count == 5
 
 
-def test_a_restart_in_the_middle_of_an_acknowledgement_ends_it():
+def test_a_restart_in_the_middle_of_an_acknowledgement_ends_it() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 6)
@@ -238,7 +239,7 @@ def test_a_restart_in_the_middle_of_an_acknowledgement_ends_it():
     assert again.unacknowledged_count == 2
 
 
-def test_what_is_left_of_a_lapsed_reservation_can_be_held():
+def test_what_is_left_of_a_lapsed_reservation_can_be_held() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 6)
@@ -249,7 +250,7 @@ def test_what_is_left_of_a_lapsed_reservation_can_be_held():
     assert (queue.ready_count, queue.unacknowledged_count) == (4, 4)
 
 
-def test_how_many_messages_fit_into_so_many_octets():
+def test_how_many_messages_fit_into_so_many_octets() -> None:
     place = reservations_of(queue_of(12))
     assert fitting(place, 12, 5) == (5, 5)
     assert fitting(place, 3, 5) == (3, 3)
@@ -257,7 +258,7 @@ def test_how_many_messages_fit_into_so_many_octets():
     assert fitting(place, 12, 100, last_seq=4) == (4, 4)
 
 
-def test_no_step_handles_more_than_its_share():
+def test_no_step_handles_more_than_its_share() -> None:
     queue = queue_of(10)
     place = reservations_of(queue)
     unacknowledged = [0, *(queue.unacknowledged_count for _ in place.reserve(10))]
@@ -265,7 +266,7 @@ def test_no_step_handles_more_than_its_share():
     assert unacknowledged[-1] == 10
 
 
-def gapped(count):
+def gapped(count: int) -> ClassicQueue:
     """A queue of which others have taken every second message."""
     queue = queue_of(2 * count)
     for seq in range(2, 2 * count + 1, 2):
@@ -273,7 +274,7 @@ def gapped(count):
     return queue
 
 
-def test_a_reservation_of_a_queue_with_many_gaps_ends_early(monkeypatch):
+def test_a_reservation_of_a_queue_with_many_gaps_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RUNS", 5)
     place = reservations_of(gapped(20))
     assert [reserve(place, 20), reserve(place, 20)] == [1, 2]
@@ -281,7 +282,7 @@ def test_a_reservation_of_a_queue_with_many_gaps_ends_early(monkeypatch):
     assert [seq for seq, _ in rows(place, 1, 2)] == [13, 15, 17, 19, 21, 23]
 
 
-def test_a_gap_takes_few_octets_of_a_record():
+def test_a_gap_takes_few_octets_of_a_record() -> None:
     place = reservations_of(gapped(1000))
     reserve(place, 1000)
     assert len(json.dumps(place.record(), separators=(",", ":"))) < 5 * 1000
@@ -289,14 +290,14 @@ def test_a_gap_takes_few_octets_of_a_record():
     assert rows(restored, 0, 1) == rows(place, 0, 1)
 
 
-def test_a_record_of_an_earlier_version_is_read():
+def test_a_record_of_an_earlier_version_is_read() -> None:
     queue = queue_of(12)
     runs = {"1": [[2, 4, False], [7, 7, True]]}
     record = {"queue": queue.id, "group": "g", "acknowledged": 0, "latest": 1, "reservations": runs}
     assert rows(Reservations.restore(queue, record), 0, 1) == [(2, False), (3, False), (4, False), (7, True)]
 
 
-def prioritized():
+def prioritized() -> ClassicQueue:
     """A queue of the messages 1 to 5, of which the first and the last have the higher priority, and 2 is gone."""
     queue = ClassicQueue("/", "q", id=7, durable=True, arguments={"x-max-priority": 9})
     queue.push([Message("", b"q", b"\x08\x00" + bytes([priority]), b"x") for priority in (9, 0, 0, 0, 9)])
@@ -304,7 +305,7 @@ def prioritized():
     return queue
 
 
-def test_what_is_reserved_of_several_priorities_survives_a_restart():
+def test_what_is_reserved_of_several_priorities_survives_a_restart() -> None:
     """Also where the numbers of the first and the last message look as if there were no gap."""
     place = reservations_of(prioritized())
     reserve(place, 3)

@@ -15,12 +15,12 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.resting import HEADER, carrying
 
-MINUTE = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000}
+MINUTE: dict[str, Any] = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000}
 ORDERED = {**MINUTE, "x-ordered-retries": True}
 SLOTS = {**MINUTE, "x-slots": 2, "x-in-flight-per-slot": 1}
 
 
-def queue_of(kind: type[ClassicQueue] = ClassicQueue, **arguments: Any) -> ClassicQueue:
+def queue_of(kind: type[ClassicQueue] = ClassicQueue, /, **arguments: Any) -> ClassicQueue:
     return kind("/", "q", id=1, durable=True, arguments=arguments)
 
 
@@ -44,7 +44,7 @@ def later(queue: ClassicQueue, seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [ClassicQueue, QuorumQueue])
 @pytest.mark.parametrize("arguments", [ORDERED, SLOTS], ids=["ordered", "slots"])
-def test_a_key_rests_with_its_message_and_the_others_go_on(kind: type, arguments: dict[str, Any]) -> None:
+def test_a_key_rests_with_its_message_and_the_others_go_on(kind: type[ClassicQueue], arguments: dict[str, Any]) -> None:
     queue = queue_of(kind, **arguments)
     push(queue, b"a1", b"a2", b"b1", b"a3", b"b2")
     taker = Taker(queue, 1).start()
@@ -97,7 +97,7 @@ def test_which_messages_rest(kind: str, resting: set[Outcome]) -> None:
 
 
 def test_how_long_a_message_rests() -> None:
-    def delays(**more: int) -> list[float]:
+    def delays(**more: Any) -> list[float]:
         limits = Limits(delayed_retry_type="all", delayed_retry_min=100, **more)
         return [limits.retry_delay(count) for count in (1, 2, 3, 1000)]
 
@@ -198,7 +198,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.sampled_from([ORDERED, SLOTS, {**ORDERED, "x-message-ttl": 100_000_000}]))
 def test_a_key_is_in_order_whatever_comes_back(steps: list[tuple[str, int]], arguments: dict[str, Any]) -> None:
-    queue, taker, now, sent, delivered = queue_of(**arguments), None, 0.0, [0] * 4, [0] * 4
+    queue, now, sent, delivered = queue_of(**arguments), 0.0, [0] * 4, [0] * 4
     purged: set[bytes] = set()
     taker = Taker(queue, 1).start()
 
@@ -263,7 +263,9 @@ def moved(queue: ClassicQueue, kind: type[ClassicQueue], **arguments: Any) -> Cl
 
 
 @pytest.mark.parametrize("kind", [ClassicQueue, QuorumQueue])
-def test_the_rest_and_the_count_go_along_to_another_home(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_and_the_count_go_along_to_another_home(
+    kind: type[ClassicQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = {**ORDERED, "x-delayed-retry-multiplier": 2, "x-delayed-retry-max": 3_600_000}
     queue = queue_of(kind, **arguments)
     push(queue, b"a1", b"a2", b"b1")

@@ -17,7 +17,6 @@ from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.parked import Parked
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.reservations import Reservations, exhaust
@@ -188,7 +187,7 @@ def test_paged_returned_reserved_and_restarted(
     reservations = Reservations(queue, "spark")
     exhaust(reservations.reserve(100))
     [held] = reservations.held(None, 1)
-    shown = queue.taken.readable(held.messages() if isinstance(held, Parked) else held)
+    shown = queue.taken.readable(held if isinstance(held, list) else held.messages())
     assert [int(one.body) for one in shown] == left[:100]
     exhaust(reservations.lapse())
     assert queue.slots is not None
