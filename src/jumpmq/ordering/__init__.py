@@ -1,9 +1,9 @@
 """Write as the present owner of a key only: use of the header ``x-owner-epoch`` by consumers, for any client.
 
-A member of a consumer group that was stopped may lose its queues to another member, wake, and finish what it had
-begun. The broker ignores its acknowledgement; its write to a database is the application's to refuse. Each delivery to
-a member, and to a single active consumer, says under which *owner epoch* it is made: a number that is higher for every
-later owner. A transaction that first raises the row's epoch, and goes on only if it could, is safe::
+A stopped member of a consumer group may lose its queues to another member, go on later, and finish its old work. The
+broker ignores the late acknowledgement; the application has to refuse the late write to a database. Each delivery to
+a member, and to a single active consumer, has an *owner epoch*: a number that is higher for every later owner. A
+transaction is safe if it first raises the row's epoch, and goes on only if this statement has written the row::
 
     delivery = Delivery.of(properties, method)              # pika; Delivery.of(message) with aio-pika
     with database:                                          # one transaction
@@ -15,7 +15,7 @@ later owner. A transaction that first raises the row's epoch, and goes on only i
         delivery.require_owner(claimed.rowcount)            # StaleOwner: another consumer has the key by now
         ...                                                 # the write itself
 
-What consumers write down with :meth:`Delivery.record` is what ``jumpmq verify`` reads.
+``jumpmq verify`` reads the records that consumers write with :meth:`Delivery.record`.
 """
 
 import json
@@ -27,7 +27,7 @@ __all__ = ["Delivery", "StaleOwner"]
 
 
 class StaleOwner(Exception):
-    """The delivery's key has a newer owner: consequences of the delivery are up to the newer owner."""
+    """The delivery's key has a newer owner, which handles the message: roll back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Delivery:
 
     Attributes:
         key: the routing key, unless given.
-        message: the message id, empty where the publisher gave none.
-        queue: the queue; empty for a single active consumer, who knows it.
-        slot: the slot; None where the queue has none.
-        epoch: the owner's number; 0 where the queue has no owner.
-        redelivered: whether the message may have been delivered before.
+        message: the message id; empty if the publisher gave none.
+        queue: the queue; empty for a single active consumer, which knows its queue.
+        slot: the slot; None for a queue without slots.
+        epoch: the owner's number; 0 for a queue without an owner.
+        redelivered: True if the message may have been delivered before.
     """
 
     key: str
@@ -55,9 +55,11 @@ class Delivery:
         """Return the origin and owner of a message.
 
         Args:
-            properties: what has ``headers`` and ``message_id``: pika's ``BasicProperties``, a message of aio-pika.
-            method: what has ``routing_key`` and ``redelivered``: pika's ``Basic.Deliver``; unless given ``properties``.
-            key: where it is not the routing key, as with ``hash-header`` or ``x-slot-key``.
+            properties: an object with ``headers`` and ``message_id``: pika's ``BasicProperties``, or a message of
+                aio-pika.
+            method: an object with ``routing_key`` and ``redelivered``: pika's ``Basic.Deliver``; by default
+                ``properties``.
+            key: the key, if it is not the routing key, as with ``hash-header`` or ``x-slot-key``.
         """
         headers = properties.headers or {}
         method = properties if method is None else method
@@ -71,7 +73,7 @@ class Delivery:
         )
 
     def require_owner(self, rows: int) -> None:
-        """Go on only if a statement with ``WHERE epoch <= :epoch`` has found its row.
+        """Check the result of a statement with ``WHERE epoch <= :epoch``.
 
         Args:
             rows: number of written rows.
@@ -94,5 +96,5 @@ class Delivery:
         return {**found, "number": number, "time": time.time(), **more}
 
     def line(self, number: int | None = None, **more: Any) -> str:
-        """:meth:`record` as a line of JSON, to be appended to a file."""
+        """Return :meth:`record` as a line of JSON, to be appended to a file."""
         return json.dumps(self.record(number, **more)) + "\n"

@@ -1,17 +1,17 @@
 """Proof of order: records written by consumers, checked against the guarantees for each key.
 
-The rows (:meth:`jumpmq.ordering.Delivery.record`) are those of messages that were *handled*, in the order in which that
-took effect: as they were appended to a file, or committed to a table. Of each key, three things are looked at:
+A row (:meth:`jumpmq.ordering.Delivery.record`) stands for a *handled* message. Rows are in the order of their appends
+to a file, or of their commits to a table. The checks find three kinds of fault, for each key:
 
 ==========  ===========================================================================================
-``order``   a message is handled for the first time after one with a higher ``number``
-``once``    a message is handled again (its ``number``, or without one its ``message``)
-``owner``   a row's ``epoch`` is lower than that of a row before: an owner whose time was over has written.
+``order``   a message is handled for the first time after a message with a higher ``number``
+``once``    a message is handled again (by its ``number``, or without a number by its ``message``)
+``owner``   a row's ``epoch`` is lower than the epoch of an earlier row: a former owner has written late.
             Or two rows of one epoch name different ``consumer`` s
 ==========  ===========================================================================================
 
-Columns: ``key`` and ``epoch``; ``number`` (which message of its key it is, as the publisher counts) or ``message`` (its
-id); others are passed through. What is empty counts as absent.
+Columns: ``key`` and ``epoch``; ``number`` (the message's number in its key, counted by the publisher) or ``message``
+(the message id); other columns are passed through. An empty value counts as absent.
 """
 
 import csv
@@ -38,9 +38,9 @@ class Fault(NamedTuple):
 
     Attributes:
         kind: ``order``, ``once`` or ``owner``.
-        key: of which key.
+        key: the key.
         row: the violating row, with its number from 1.
-        before: the row that it is held against.
+        before: the earlier row that ``row`` contradicts.
     """
 
     kind: str
@@ -70,13 +70,13 @@ class _KeyState:
 
 @dataclass
 class Verification:
-    """Takes rows in order. A row takes some 200 octets of memory: of more than memory holds, use
+    """Verifies rows, given in order. A row takes some 200 octets of memory: for more rows than memory holds, use
     :func:`jumpmq.spark.verify`.
 
     Attributes:
-        rows: how many were taken.
-        faults: how many there are, by kind.
-        missing: numbers between the first and the last of a key that no row has.
+        rows: number of rows.
+        faults: number of faults, by kind.
+        missing: number of missing numbers between the first and the last number of each key.
     """
 
     rows: int = 0
@@ -97,7 +97,7 @@ class Verification:
         """Process the next row, and return the violations.
 
         Raises:
-            UnreadableRecords: it lacks a column, or a number is none.
+            UnreadableRecords: the row lacks a column, or a number is not an integer.
         """
         self.rows += 1
         given = _checked(row, self.rows)
@@ -135,7 +135,7 @@ def verify(rows: Iterable[Mapping[str, Any]]) -> Iterator[Fault]:
     """Yield violations by the rows, in order.
 
     Raises:
-        UnreadableRecords: a row lacks a column, or a number is none.
+        UnreadableRecords: a row lacks a column, or a number is not an integer.
     """
     verification = Verification()
     for row in rows:
@@ -143,10 +143,11 @@ def verify(rows: Iterable[Mapping[str, Any]]) -> Iterator[Fault]:
 
 
 def read(path: Path, table: str = "deliveries") -> Iterator[Mapping[str, Any]]:
-    """Rows of a file: JSON, an object a line; CSV with a head; or a table of a SQLite database, by its ``rowid``.
+    """Yield the rows of a file: JSON, an object a line; CSV with a header; or a table of a SQLite database, by
+    ``rowid``.
 
     Raises:
-        UnreadableRecords: it is none of these, or cannot be read.
+        UnreadableRecords: the file has another format, or cannot be read.
     """
     try:
         with path.open("rb") as file:
