@@ -1,4 +1,4 @@
-"""What other compiled kernels hash with."""
+"""Declarations of the hash functions for other compiled kernels."""
 
 from libc.stdint cimport uint8_t, uint64_t
 

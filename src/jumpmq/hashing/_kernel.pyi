@@ -1,4 +1,4 @@
-"""The compiled kernel. Its documentation is that of ``_reference.py``, which decides the same."""
+"""The compiled kernel. The docstrings of ``_reference.py``, with equal results, are its documentation."""
 
 from typing_extensions import Buffer
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The hot half of ``_reference.py`` in C, whose docstrings hold here too."""
+"""The hot functions of ``_reference.py`` in C; the docstrings are in ``_reference.py``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
@@ -103,7 +103,7 @@ cdef inline uint64_t lane(uint64_t state, uint64_t word) noexcept nogil:
 
 
 cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length, uint64_t seed) noexcept nogil:
-    """XXH64, as its specification has it."""
+    """XXH64, by its specification."""
     cdef uint64_t lanes[4]
     cdef uint64_t word
     cdef Py_ssize_t left = length
@@ -205,14 +205,14 @@ def murmur3(bytes key not None):
 
 
 cdef inline uint64_t hash_octets(int function, const uint8_t* octets, Py_ssize_t length) noexcept nogil:
-    """The hash of a key by any function but ``phash2``."""
+    """Hash a key by a function other than ``phash2``."""
     if function == XXH64:
         return hash_xxh64(octets, length, 0)
     return hash_murmur2(octets, length) if function == MURMUR2 else hash_murmur3(octets, length)
 
 
 cdef inline uint64_t hash_missing(int function) noexcept nogil:
-    """The hash that stands for having no key, by any function but ``phash2``."""
+    """Return the hash of a missing key, by a function other than ``phash2``."""
     if function == XXH64:
         return number_xxh64(HASH_OF_UNDEFINED & RANGE_MASK)
     return hash_octets(function, <const uint8_t*>b"45914356", 8)
@@ -248,7 +248,7 @@ cdef inline uint32_t hash_object(PyObject* key, uint32_t seed) except? 0xFFFFFFF
 
 
 cdef inline uint64_t wide_hash(PyObject* key, int function) except? 0xFFFFFFFFFFFFFFFF:
-    """The hash of a key by any function but ``phash2``."""
+    """Hash a key by a function other than ``phash2``."""
     if not PyBytes_Check(<object>key):
         raise TypeError(f"a key is bytes, not {type(<object>key).__name__}")
     return hash_octets(function, <const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
@@ -285,16 +285,16 @@ cdef enum:
     SEEDS = 1 << 21
     MOST_BUCKETS = 0x7FFFFFFF
 
-# A ring decides by the seed alone, so that a table of 2**21 owners, 4 MB, can hold all its decisions. A ring that has
-# routed TABLE_PAYS keys of arrays begins one, and fills it as it decides. Over 100 buckets, on a 2.5 GHz Xeon, a key
-# takes 120 ns to decide and 20 ns to look up, if the memory is fetched for BLOCK keys side by side.
+# With phash2 the seed alone determines the owner, so that a table of 2**21 owners, 4 MB, can hold all decisions. A ring
+# begins a table after TABLE_PAYS routed keys of arrays, and fills the table with each decision. Over 100 buckets, on a
+# 2.5 GHz Xeon, a key takes 120 ns to decide and 20 ns to look up, if the memory is prefetched for BLOCK keys at once.
 cdef enum:
     TABLE_PAYS = 65536
     BLOCK = 128
 
 
 cdef inline double to_double(uint64_t word) noexcept nogil:
-    # Rounded once, as a cast would be, without the branch that a cast of 64 unsigned bits costs on x86-64.
+    # Rounded once, as a cast is, without the branch of a cast of 64 unsigned bits on x86-64.
     return <double><int64_t>(word >> 32) * 4294967296.0 + <double><int64_t><uint32_t>word
 
 
@@ -323,7 +323,7 @@ cdef inline int32_t jump_seed(uint32_t seed, int32_t buckets) noexcept nogil:
         s1 ^= s1 << 31
         s0 ^= (s0 >> 30) ^ s1 ^ (s1 >> 11)
         words[p] = s0
-        # (bucket + 1) / (draw / 2**64), the powers of two being exact.
+        # (bucket + 1) / (draw / 2**64): powers of two are exact.
         candidate = (bucket + 1) * 18446744073709551616.0 / to_double(s0 * 1181783497276652981u)
         if not candidate < buckets:
             return bucket
@@ -341,7 +341,7 @@ def jump(key, buckets):
 
 
 cdef inline uint32_t scaled(uint64_t word, int32_t working) noexcept nogil:
-    """A splitmix64 hash, scaled down."""
+    """Return the splitmix64 hash of a word, scaled to 0 to ``working`` - 1."""
     word += 0x9E3779B97F4A7C15u
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u
     word = (word ^ (word >> 27)) * 0x94D049BB133111EBu
@@ -349,7 +349,7 @@ cdef inline uint32_t scaled(uint64_t word, int32_t working) noexcept nogil:
 
 
 cdef int32_t* resized(int32_t* array, int64_t length) except NULL:
-    """An array with room for ``length``, in place of one of ours; that one stays if there is no memory."""
+    """Resize an array to ``length`` elements; without memory the array stays as it is."""
     cdef void* moved = realloc(array, length * sizeof(int32_t))
     if moved == NULL:
         raise MemoryError
@@ -358,13 +358,13 @@ cdef int32_t* resized(int32_t* array, int64_t length) except NULL:
 
 cdef class Buckets:
     cdef int32_t* _owners
-    cdef int32_t* _replacements  # how many buckets were left when this one retired; -1 while it works
+    cdef int32_t* _replacements  # number of buckets still working when the bucket retired; -1 for a working bucket
     cdef int32_t _size, _room, _working
-    cdef int _readers  # batches under way without the GIL
+    cdef int _readers  # batches being routed without the GIL
     cdef readonly int function  # a number of functions.NUMBERS
-    cdef bint wide  # whether all 64 bits of a hash count: of every function but phash2
+    cdef bint wide  # true if all 64 bits of a hash count: for every function except phash2
     cdef int64_t _routed  # keys routed in batches since the last change
-    cdef uint16_t* _known  # the owner of each seed, plus 1, as far as it has been asked for; NULL before TABLE_PAYS
+    cdef uint16_t* _known  # the owner of each seed, plus 1; 0 for a seed not yet routed. NULL before TABLE_PAYS
 
     def __init__(self, int function=PHASH2):
         self.function = function
@@ -464,7 +464,7 @@ cdef class Buckets:
         return bucket
 
     cdef inline int32_t _owner(self, uint64_t word) noexcept nogil:
-        """The owner of a key's hash, of which only the low SEED_BITS count unless it is wide."""
+        """Return the owner of a key's hash; unless ``wide``, only the low SEED_BITS of the hash count."""
         cdef int32_t owner
         cdef uint32_t seed = word & (SEEDS - 1)
         if self._known != NULL and self._known[seed]:
@@ -536,7 +536,7 @@ cdef class Buckets:
             raise ValueError(OUTSIDE)
 
     cdef int64_t _route_block(self, KeyReader reader, uint8_t* out, int64_t begin) noexcept nogil:
-        """Route up to BLOCK keys: first all seeds, so that their places in the table are fetched side by side."""
+        """Route up to BLOCK keys: first hash all keys, so that their entries of the table are prefetched at once."""
         cdef uint64_t words[BLOCK]
         cdef uint32_t hash = 0
         cdef int32_t owner
@@ -647,7 +647,7 @@ OUTSIDE = "an offset of the Arrow array points outside its octets"
 
 
 cdef class Octets:
-    """The octets of any object with a buffer, for as long as this lives; none of None."""
+    """The octets of an object with a buffer, held for the lifetime of this object; empty for None."""
 
     cdef Py_buffer _view
     cdef uint8_t* start
@@ -667,7 +667,7 @@ cdef class Octets:
 
 
 cdef class KeyReader:
-    """The keys of a ``KeyBuffers``, its buffers known to be large enough."""
+    """The keys of a ``KeyBuffers``, after a check of the buffers' sizes."""
 
     cdef Octets _validity, _offsets, _octets
     cdef bint _wide, _nullable
@@ -684,7 +684,7 @@ cdef class KeyReader:
         self._octets = Octets(octets, False, 0)
 
     cdef inline int bounds(self, int64_t i, int64_t* found) noexcept nogil:
-        """Where the i-th key lies: 1, or 0 for a null, or -1 if that is outside the octets."""
+        """Find the bounds of the i-th key; return 1, or 0 for a null, or -1 for bounds outside the octets."""
         cdef int64_t slot = self._first + i
         cdef int32_t narrow[2]
         if self._nullable and not (self._validity.start[slot >> 3] >> (slot & 7)) & 1:
@@ -698,7 +698,7 @@ cdef class KeyReader:
         return 1 if 0 <= found[0] <= found[1] <= self._octets.length else -1
 
     cdef inline bint read(self, int64_t i, uint32_t* hash) noexcept nogil:
-        """Hash the i-th key, or the atom ``undefined`` for a null; false if the key is outside the octets."""
+        """Hash the i-th key, or the atom ``undefined`` for a null; return false if the key is outside the octets."""
         cdef int64_t found[2]
         cdef int kind = self.bounds(i, found)
         if kind > 0:
@@ -708,7 +708,7 @@ cdef class KeyReader:
         return kind >= 0
 
     cdef inline bint read_wide(self, int64_t i, int function, uint64_t* hash) noexcept nogil:
-        """As ``read``, by any function but ``phash2``."""
+        """As ``read``, by a function other than ``phash2``."""
         cdef int64_t found[2]
         cdef int kind = self.bounds(i, found)
         if kind > 0:

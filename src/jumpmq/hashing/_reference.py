@@ -5,8 +5,8 @@ Three parts, in the order in which a key passes through them:
 1. ``phash2``: Erlang's portable hash of a term (``erlang:phash2/1`` as of OTP 25), 27 bits.
 2. ``jump``: the bucket of an integer key, by Lamping and Veach's jump consistent hash (arXiv 1406.2294), drawing
    from Erlang's ``exs1024`` generator as RabbitMQ's consistent hash exchange does.
-   ``jump64`` is their own generator, with all 64 bits of a key that ``xxh64`` hashed.
-3. ``Buckets``: the owner of that bucket, where some buckets may be retired (MementoHash, arXiv 2306.09783).
+   ``jump64`` draws from the generator of the paper, with all 64 bits of a hash, for the other hash functions.
+3. ``Buckets``: the owner of the bucket; some buckets may be retired (MementoHash, arXiv 2306.09783).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _hash_binary(octets: bytes, seed: int) -> int:
     whole = len(octets) - len(octets) % 12
     for x, y, z in struct.iter_unpack("<III", octets[:whole]):
         a, b, c = _mix(a + x & _M32, b + y & _M32, c + z & _M32)
-    # The length takes the place of the lowest octet of the last word.
+    # The length replaces the lowest octet of the last word.
     tail = octets[whole : whole + 8].ljust(8, b"\0") + b"\0" + octets[whole + 8 :].ljust(3, b"\0")
     x, y, z = struct.unpack("<III", tail)
     return _mix(a + x & _M32, b + y & _M32, c + z + len(octets) & _M32)[2]
@@ -107,7 +107,7 @@ def _is_octet(term: Term) -> bool:
 
 
 def _hash_list(terms: Sequence[Term], seed: int) -> int:
-    # Octets in a list may be a string of old: runs of them are hashed four at a time.
+    # Erlang hashes runs of octets in a list four at a time, because strings were lists of octets.
     for octets, run in groupby(terms, _is_octet):
         if octets:
             text = bytes(run)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def phash2(term: Term) -> int:
     """Erlang's portable hash of a term, ``erlang:phash2/1`` of OTP 25: 0 to 2**27 - 1.
 
     Raises:
-        TypeError: the term, or a part of it, is none of the types of ``Term``.
+        TypeError: the term, or a part of the term, has a type outside ``Term``.
     """
     return _hash(term, 0) & 0x7FFFFFF
 
@@ -156,7 +156,7 @@ def phash2_list(keys: list[bytes]) -> int:
 
 
 def moduli(keys: list[bytes], buckets: int, function: int = 0) -> list[int]:
-    """The hash of each key modulo ``buckets``: with ``phash2``, the hash of the list of the key alone.
+    """Return the hash of each key modulo ``buckets``. With ``phash2``, the hash is that of a list with the key.
 
     Args:
         function: a number of ``functions.NUMBERS``.
@@ -169,7 +169,7 @@ def moduli(keys: list[bytes], buckets: int, function: int = 0) -> list[int]:
     return [(hashed(key, function) if function else phash2([key])) % buckets for key in keys]
 
 
-# Erlang seeds exs1024 from so many low bits of a key: keys that agree in them share a bucket in every ring.
+# Number of low bits of a key that seed Erlang's exs1024: keys with equal low bits share a bucket in every ring.
 _SEED_BITS = 21
 _SEED_MASK = (1 << _SEED_BITS) - 1
 
@@ -203,7 +203,7 @@ def jump(key: int, buckets: int) -> int:
     Only the low 21 bits of the key count. From n to n + 1 buckets, one key in n + 1 moves, always to bucket n.
 
     Raises:
-        ValueError: there are less than 1 or more than 2**31 - 1 buckets.
+        ValueError: less than 1 or more than 2**31 - 1 buckets.
     """
     if not 1 <= buckets < 1 << 31:
         raise ValueError(f"a key has a bucket among 1 to 2147483647 buckets, not {buckets}")
@@ -216,14 +216,14 @@ def jump(key: int, buckets: int) -> int:
 
 
 def xxh64(key: bytes, seed: int = 0) -> int:
-    """XXH64 of a binary, 64 bits, by the package ``xxhash``."""
+    """Return the XXH64 of a binary, 64 bits, by the package ``xxhash``."""
     import xxhash
 
     return xxhash.xxh64_intdigest(key, seed)
 
 
 def murmur2(key: bytes) -> int:
-    """MurmurHash2 of a binary as Kafka's clients partition by it: their seed, and the sign bit cleared; 31 bits.
+    """Return the MurmurHash2 of a binary as in Kafka's partitioner: Kafka's seed, the sign bit cleared; 31 bits.
 
     Source: ``murmur2`` and ``toPositive`` of ``org.apache.kafka.common.utils.Utils``.
     """
@@ -243,7 +243,7 @@ def _turned(word: int, bits: int) -> int:
 
 
 def murmur3(key: bytes) -> int:
-    """MurmurHash3 (x86, 32 bits) of a binary with the seed of RabbitMQ's clients for super streams, 104729.
+    """Return the MurmurHash3 (x86, 32 bits) of a binary with the seed of RabbitMQ's clients for super streams, 104729.
 
     Source: ``HashUtils`` of RabbitMQ's Java client for streams.
     """
@@ -260,15 +260,15 @@ def murmur3(key: bytes) -> int:
 
 
 def hashed(key: bytes, function: int) -> int:
-    """The hash of a binary by a function of ``functions.NUMBERS``."""
+    """Return the hash of a binary by a function of ``functions.NUMBERS``."""
     return (phash2, xxh64, murmur2, murmur3)[function](key)
 
 
 def jump64(key: int, buckets: int) -> int:
-    """The bucket of a 64-bit key among ``buckets``, by Lamping and Veach's own generator (arXiv 1406.2294, figure 1).
+    """Return the bucket of a 64-bit key, by Lamping and Veach's own generator (arXiv 1406.2294, figure 1).
 
     Raises:
-        ValueError: there are less than 1 or more than 2**31 - 1 buckets.
+        ValueError: less than 1 or more than 2**31 - 1 buckets.
     """
     if not 1 <= buckets < 1 << 31:
         raise ValueError(f"a key has a bucket among 1 to 2147483647 buckets, not {buckets}")
@@ -281,11 +281,11 @@ def jump64(key: int, buckets: int) -> int:
 
 
 MISSING = 45914356
-"""``phash2(Atom("undefined"))``: the key of a message without the header, of an Arrow array's null."""
+"""``phash2(Atom("undefined"))``: the key of a message without the header, and of a null in an Arrow array."""
 
 
 def _scaled(word: int, working: int) -> int:
-    """A splitmix64 hash, scaled down to ``working``."""
+    """Return the splitmix64 hash of a word, scaled to 0 to ``working`` - 1."""
     word = word + 0x9E3779B97F4A7C15 & _M64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _M64
     word = (word ^ word >> 27) * 0x94D049BB133111EB & _M64
@@ -293,20 +293,20 @@ def _scaled(word: int, working: int) -> int:
 
 
 class Buckets:
-    """The numbered buckets of a hash ring; a working bucket has an owner (a number chosen by the caller), a retired one
-    none.
+    """The numbered buckets of a hash ring. A working bucket has an owner (a number chosen by the caller), a retired
+    bucket has none.
 
-    A retired bucket keeps its number, and notes how many buckets were left working when it went: its replacement.
-    A key that falls into it is drawn again among those.
+    A retired bucket keeps its number, and stores the number of buckets still working when it retired: its replacement.
+    A key of a retired bucket is drawn again among these buckets.
 
     Args:
-        function: a number of ``functions.NUMBERS``. With ``phash2`` a hash has its bucket by ``jump``, and an integer
-            is its own hash. With any other the bucket is that of ``jump64``; an integer is hashed by ``xxh64`` as its
-            eight octets, the lowest first, and by the other two as its decimal digits.
+        function: a number of ``functions.NUMBERS``. With ``phash2`` the bucket is found by ``jump``, and an integer
+            is its own hash. With the other functions the bucket is found by ``jump64``; ``xxh64`` hashes an integer as
+            its eight octets, the lowest first, and ``murmur2`` and ``murmur3`` hash its decimal digits.
 
     Attributes:
-        size: how many buckets there are, working and retired: what ``jump`` is told.
-        working: how many of them have an owner.
+        size: number of buckets, working and retired: the argument of ``jump``.
+        working: number of buckets with an owner.
     """
 
     def __init__(self, function: int = 0) -> None:
@@ -323,16 +323,16 @@ class Buckets:
         return len(self._owners) - len(self._replacements)
 
     def writable(self) -> Buckets:
-        """Return the buckets to change: these, or a copy while a batch is routed in a second thread.
+        """Return the buckets to change: these, or a copy while a second thread routes a batch.
 
-        Every change begins here, since what is known of the keys ends here.
+        Every change begins with this call, because this call drops the cached owners of keys.
         """
         return self
 
-    # Changes. None checks its arguments: HashRing knows its buckets.
+    # Changes, without checks of the arguments: HashRing gives valid arguments.
 
     def append(self, count: int, owner: int) -> None:
-        """Add buckets above the last."""
+        """Add buckets above the last bucket."""
         self._owners += [owner] * count
 
     def truncate(self, size: int) -> None:
@@ -349,7 +349,7 @@ class Buckets:
             self._replacements[bucket] = self.working - 1
 
     def assign(self, first: int, count: int, owner: int) -> None:
-        """Assign buckets to an owner. Retired buckets must be the last retired ones, and work again."""
+        """Assign buckets to an owner. Retired buckets among them, which must be the last retired, work again."""
         for bucket in range(first, first + count):
             self._owners[bucket] = owner
             self._replacements.pop(bucket, None)
@@ -359,11 +359,11 @@ class Buckets:
         self._owners = [other - 1 if other > owner else other for other in self._owners]
 
     def _bucket(self, word: int) -> int:
-        """The working bucket of a hash."""
+        """Return the working bucket of a hash."""
         bucket = (jump64 if self.function else jump)(word, len(self._owners))
         while (working := self._replacements.get(bucket)) is not None:
             place = _scaled(self._drawn_again(word, bucket), working)
-            # A place whose bucket had been retired before is taken by that bucket's replacement.
+            # A bucket that had retired before stands for its replacement.
             while (replacement := self._replacements.get(place, -1)) >= working:
                 place = replacement
             bucket = place
@@ -403,8 +403,8 @@ class Buckets:
         """Return the owners of keys, in order.
 
         Args:
-            counts: what counts the keys and their messages on the way.
-            missing: the key, as an object, that stands for having none: its messages alone are counted.
+            counts: counts the keys and their messages, if given.
+            missing: the key object that stands for a missing key: only its messages are counted.
         """
         owners = [self.owner(key) for key in keys]
         if counts is not None:
@@ -436,11 +436,11 @@ class Buckets:
 
 
 class RunBuckets(Buckets):
-    """Buckets by runs: memory by destination instead of by bucket, and slower to route. They are not changed.
+    """Unchangeable buckets by runs: memory by destination instead of by bucket, and slower to route.
 
     Args:
-        runs: in order, without gaps: first bucket, count, owner, and ``left``: -1 where the buckets work, else how many
-            worked when the first of them, the last of the run, had retired.
+        runs: in order, without gaps: first bucket, count, owner, and ``left``: -1 for working buckets, otherwise the
+            number of working buckets after the first bucket of the run, the last to retire, had retired.
         function: as for :class:`Buckets`.
 
     Raises:
@@ -484,7 +484,7 @@ def _write_int32(out: Buffer, count: int, values: Iterator[int]) -> None:
 def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers, function: int = 0) -> None:
     """Write the hash of each key modulo ``buckets`` to ``out``, a writable buffer of int32: see :func:`moduli`.
 
-    A null is taken as ``MISSING``: with ``phash2`` as the list of the atom ``undefined``.
+    A null counts as ``MISSING``: with ``phash2`` as the list of the atom ``undefined``.
 
     Raises:
         ValueError: ``buckets`` is less than 1, a buffer is too small, or an offset points outside the octets.
@@ -499,7 +499,7 @@ def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers, function: int 
     _write_int32(out, keys.length, (hash % buckets for hash in hashes))
 
 
-# Counting keys: how many different ones there are, and which are frequent.
+# Counting keys: the number of different keys, and the frequent keys.
 
 _PLACE_BITS = 10
 _RANKS = 64 - _PLACE_BITS + 2
@@ -527,12 +527,12 @@ class KeyCounts:
     """Counts of messages and of distinct keys by owner, and the most frequent keys, in bounded memory.
 
     Different keys are counted by HyperLogLog (Flajolet et al., 2007), 1,024 registers an owner: a standard error of
-    3.3 %. Frequent keys are found by space-saving (Metwally et al., 2005), 64 places: a key with more than a 64th of
-    the messages is among them. Beyond the first 16,384 messages one in 16 is looked at for that, with random gaps
-    between, and stands for 16.
+    3.3 %. Frequent keys are found by space-saving (Metwally et al., 2005), 64 places: every key with more than a 64th
+    of the messages is found. Space-saving counts the first 16,384 messages, and then one message in 16 as 16 messages,
+    with random gaps between.
 
     Attributes:
-        noted: messages whose key was noted.
+        noted: number of messages with a counted key.
     """
 
     def __init__(self, owners: int) -> None:
@@ -548,7 +548,7 @@ class KeyCounts:
         """Count a message, given its key's hash; called by :meth:`Buckets.count`.
 
         Raises:
-            IndexError: there is no such owner.
+            IndexError: unknown owner.
         """
         if not 0 <= owner < len(self._messages):
             raise IndexError(f"no owner {owner} among {len(self._messages)}")
@@ -568,14 +568,14 @@ class KeyCounts:
         return list(self._messages)
 
     def ranks(self, owner: int = -1) -> list[int]:
-        """Return the number of registers at each rank, of an owner or of all together: the input of an estimate."""
+        """Return the number of registers at each rank, of an owner (-1: of all owners): the input of an estimate."""
         found = [0] * _RANKS
         for rank in self.registers(owner):
             found[rank] += 1
         return found
 
     def registers(self, owner: int = -1) -> bytes:
-        """Return the registers of an owner, or of all together; of several counts, the maxima of their registers."""
+        """Return the registers of an owner (-1: of all owners); after :meth:`merged`, the maxima of both counts."""
         if owner >= len(self._messages):
             raise IndexError(f"no owner {owner} among {len(self._messages)}")
         parts = self._merged or (self,)
@@ -584,14 +584,14 @@ class KeyCounts:
 
     def frequent(self) -> list[tuple[bytes, int, int, int]]:
         """Return the frequent keys: key (up to 255 octets), owner, maximum number of messages, and possible error of
-        that number."""
+        the number."""
         return [(one.key, one.owner, one.count, one.error) for one in self._frequent]
 
     def merged(self, other: KeyCounts) -> KeyCounts:
-        """Return the sum of two counts; ranks, being many, are merged on demand.
+        """Return the sum of two counts. Registers, being many, are merged on demand.
 
         Raises:
-            ValueError: they have different numbers of owners.
+            ValueError: the counts have different numbers of owners.
         """
         if len(other._messages) != len(self._messages):
             raise ValueError("counts of different rings")

@@ -17,12 +17,12 @@ class KeyBuffers(NamedTuple):
     """The buffers of an Arrow binary or string array, and the slice to use.
 
     Attributes:
-        wide: whether the offsets are int64 (large_binary, large_string) rather than int32.
-        validity: one bit a key, the lowest first, 0 for a null; None where there is no null.
+        wide: True for offsets of int64 (large_binary, large_string), False for int32.
+        validity: one bit a key, the lowest first, 0 for a null; None without nulls.
         offsets: start of each key, then the end of the last key.
-        octets: the keys, one after the other; None where all are empty.
-        first: the slot of the first key.
-        length: how many keys.
+        octets: the keys, one after the other; None if all keys are empty.
+        first: index of the first key.
+        length: number of keys.
     """
 
     wide: bool
@@ -34,7 +34,7 @@ class KeyBuffers(NamedTuple):
 
 
 def key_buffers(array: pa.Array) -> KeyBuffers:
-    """The buffers of an array of type binary, string, large_binary or large_string.
+    """Return the buffers of an array of type binary, string, large_binary or large_string.
 
     Raises:
         TypeError: the array is of another type.

@@ -19,7 +19,7 @@ class ChiSquared:
 
 
 def chi_squared_test(counts: Sequence[int], weights: Sequence[float]) -> ChiSquared:
-    """Compare counts with the expected ones: the total divided by weight."""
+    """Compare counts with the expected counts: the total, divided in proportion to the weights."""
     total, share = sum(counts), sum(weights)
     expected = [total * weight / share for weight in weights]
     statistic = sum((count - mean) ** 2 / mean for count, mean in zip(counts, expected, strict=True))

@@ -1,13 +1,13 @@
-"""The hash functions of exchanges and rings, by the names that the declare argument ``hash-function`` has for them.
+"""The hash functions of exchanges and rings, by their names in the declare argument ``hash-function``.
 
 ``phash2``
-    RabbitMQ's, of 27 bits.
+    The hash of RabbitMQ, 27 bits.
 ``xxh64``
-    XXH64, with the seed 0.
+    XXH64, seed 0.
 ``murmur2``
-    That of Kafka's partitioner: MurmurHash2 with its seed, the sign bit cleared.
+    The hash of Kafka's partitioner: MurmurHash2 with Kafka's seed, the sign bit cleared.
 ``murmur3``
-    That of RabbitMQ's clients for super streams: MurmurHash3 of 32 bits, with their seed 104729.
+    The hash of RabbitMQ's clients for super streams: MurmurHash3 of 32 bits, seed 104729.
 """
 
 import re
@@ -26,7 +26,7 @@ _DIGITS = re.compile(rb"([0-9]+)")
 
 
 def hash_function(name: str) -> HashFunction:
-    """The function of a name.
+    """Return a name after validation.
 
     Raises:
         ValueError: unknown function; the text lists the known functions.
@@ -37,10 +37,10 @@ def hash_function(name: str) -> HashFunction:
 
 
 def modulus_place(label: str, function: HashFunction = "phash2") -> tuple[object, ...]:
-    """The sort key of a destination where hashes are taken modulo the destinations: exchanges before queues, by name.
+    """Return the sort key of a destination of a modulus hash exchange: exchanges before queues, by name.
 
-    With ``murmur2`` and ``murmur3`` numbers in names count as numbers, so that ``orders-10`` comes after ``orders-9``:
-    the order of a topic's or super stream's partitions.
+    With ``murmur2`` and ``murmur3`` digits in names are compared as numbers, so that ``orders-10`` comes after
+    ``orders-9``: the order of a topic's or super stream's partitions.
 
     Args:
         label: the name of a queue, or ``exchange:NAME``.
@@ -48,5 +48,5 @@ def modulus_place(label: str, function: HashFunction = "phash2") -> tuple[object
     is_queue, name = not label.startswith("exchange:"), label.removeprefix("exchange:").encode()
     if function not in ("murmur2", "murmur3"):
         return is_queue, name
-    parts = _DIGITS.split(name)  # digits at the odd places
+    parts = _DIGITS.split(name)  # digits at odd indexes
     return is_queue, [int(part) if place % 2 else part for place, part in enumerate(parts)], name

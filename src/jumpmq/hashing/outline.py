@@ -10,7 +10,7 @@ from jumpmq.hashing.ring import HashRing
 class RingOutline(HashRing):
     """A :class:`HashRing` with runs of buckets only, so that memory grows with the number of destinations.
 
-    It changes as a ring does, and places arrays of keys as that one does, more slowly. Single keys are not placed.
+    Changes and the routes of key arrays are those of :class:`HashRing`; routing is slower. Single keys are not routed.
     """
 
     def _no_buckets(self) -> Buckets:
@@ -20,7 +20,7 @@ class RingOutline(HashRing):
         places = {name: place for place, name in enumerate(self._names)}
         runs = [(*run, places[name], -1) for name, owned in self._owned() for run in owned]
         left = sum(self._weights.values())
-        for first, count in reversed(self._retired):  # the last that retired left as many as work now
+        for first, count in reversed(self._retired):  # the last retired run left today's number of working buckets
             runs.append((first, count, -1, left))
             left += count
         return RunBuckets(sorted(runs), NUMBERS[self._function])

@@ -1,24 +1,25 @@
 """The hash ring of a consistent hash exchange: the buckets of each destination.
 
 Theory of operation. A destination of weight w owns w of the ring's buckets, numbered from 0. ``jump`` gives a key its
-bucket. Adding a destination appends its buckets above the last, so that only keys that now jump there move. What
-happens to the buckets of a destination that is removed is the ring's ``removal``:
+bucket. Adding a destination appends its buckets above the last bucket, so that only keys that now jump to the new
+buckets move. The ring's ``removal`` names the treatment of a removed destination's buckets:
 
 ``shift``
     RabbitMQ's way. The buckets above move down, and their keys move with them to other destinations.
 
 ``minimal``
     MementoHash (Coluzzi et al., IEEE/ACM ToN 2024, arXiv 2306.09783). The destination's buckets retire, the highest
-    first; their numbers stay empty. A key that jumps into a retired bucket is drawn again among those left
-    working when it retired, and so spreads by weight over the rest. Retired buckets are a stack: a destination that is
-    added takes the last retired first, which takes back exactly the keys drawn away from them, and appends only what
-    it needs beyond. Buckets at the top of a ring without retired ones are simply dropped.
+    first; their numbers stay empty. A key that jumps into a retired bucket is drawn again among the buckets that were
+    still working when the bucket retired, so that the keys spread by weight. Retired buckets are a stack: an added
+    destination takes the last retired buckets first, and with them exactly the keys that were drawn to other buckets,
+    and appends only further buckets. In a ring without retired buckets, a removal of the highest buckets drops them.
 
-So a ring without removals decides as RabbitMQ does, whatever its removal; and a destination that was removed and
-is added again with its weight, before any other change, gets its keys back.
+So a ring without removals decides as RabbitMQ does, with either ``removal``. A destination that is removed and
+added again with its weight, before any other change, gets its keys back.
 
-Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them. On a
-ring that shifts it always has one, which follows from the weights and is not remembered, as a removal moves all above.
+Buckets are stored in runs, (first, count). A destination has one run until a removal splits or joins runs. With
+``shift`` a destination always has one run, which follows from the weights and is not stored: a removal moves all
+buckets above.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ MAX_WEIGHT = 10_000
 class HashRing:
     """Destinations on a consistent hash ring, with their weights: numbers of buckets.
 
-    Any number of threads may route over a ring that none changes. An Arrow array on its way when the ring changes is
-    routed to its end over the ring as it was.
+    Any number of threads may route over a ring while no thread changes the ring. If the ring changes while an Arrow
+    array is being routed, the whole array is routed over the ring before the change.
 
     Args:
-        removal: what a removal does to the other destinations' keys: nothing (``"minimal"``), or what RabbitMQ does
+        removal: effect of a removal on the other destinations' keys: none (``"minimal"``), or as in RabbitMQ
             (``"shift"``).
-        function: RabbitMQ's hash (``"phash2"``), which tells 2**21 keys apart, or one whose bits all count:
-            ``"xxh64"``, or that of Kafka (``"murmur2"``) or of super streams (``"murmur3"``).
+        function: RabbitMQ's hash (``"phash2"``), which distinguishes 2**21 keys, or a hash with all its bits in use:
+            ``"xxh64"``, Kafka's (``"murmur2"``) or that of super streams (``"murmur3"``).
 
     Raises:
-        ValueError: ``removal`` or ``function`` is none of these.
+        ValueError: unknown ``removal`` or ``function``.
     """
 
     def __init__(self, removal: Removal = "minimal", function: HashFunction = "phash2") -> None:
@@ -147,7 +148,7 @@ class HashRing:
         ``removal``.
 
         Raises:
-            KeyError: it is not on the ring.
+            KeyError: the destination is not on the ring.
         """
         if destination not in self._weights:
             raise KeyError(f"{destination!r} is not on the ring")
@@ -182,10 +183,10 @@ class HashRing:
         """The destination of a key; None if the ring is empty.
 
         Args:
-            key: a binary, or an integer, which ``phash2`` rings take for its own hash (see ``terms``).
+            key: a binary, or an integer; on a ring with ``phash2`` an integer is its own hash (see ``terms``).
 
         Raises:
-            TypeError: the key is neither.
+            TypeError: the key is neither bytes nor an integer.
         """
         owner = self._buckets.owner(key)
         return self._names[owner] if owner >= 0 else None
@@ -200,8 +201,8 @@ class HashRing:
         """Return the destinations of keys, as indexes into ``names``; -1 if the ring is empty.
 
         Args:
-            counts: what counts keys by destination on the way.
-            missing: the key, as an object, that stands for having none.
+            counts: counts the keys by destination, if given.
+            missing: the key object that stands for a missing key, compared by identity.
 
         Raises:
             TypeError: a key is neither bytes nor an integer.
@@ -211,18 +212,19 @@ class HashRing:
     def count(
         self, keys: list[bytes] | list[bytes | int], places: list[int], counts: KeyCounts, missing: object = None
     ) -> None:
-        """Count keys that :meth:`route_index` has routed without counting: the keys are hashed again, and not placed.
+        """Count keys that :meth:`route_index` has routed without counting. The keys are hashed again, without routing.
 
         Args:
-            places: the destinations of the keys.
-            counts, missing: as there.
+            places: the destinations of the keys, from :meth:`route_index`.
+            counts, missing: see :meth:`route_index`.
         """
         self._buckets.count(keys, places, counts, missing)
 
     def route_array(self, keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray | pa.ChunkedArray:
         """The destination of each key of an Arrow array of binaries or strings; all null if the ring is empty.
 
-        A null goes where a message without the header goes (``terms.MISSING``). A chunked array gives a chunked one.
+        A null has the destination of a message without the header (``terms.MISSING``). The result of a chunked array is
+        a chunked array.
 
         Raises:
             TypeError: the keys are neither binary nor string.
@@ -274,7 +276,7 @@ class HashRing:
         }
 
     def state_text(self) -> str:
-        """:meth:`state` as compact JSON, laid out several times faster than a general encoder does."""
+        """Return :meth:`state` as compact JSON, several times faster than a general encoder."""
         destinations = ",".join([f"[{_quoted(name)},{_text_of(runs)}]" for name, runs in self._owned()])
         head = f'"removal":"{self._removal}","function":"{self._function}"'
         return f'{{{head},"destinations":[{destinations}],"retired":{_text_of(self._retired)}}}'
@@ -284,7 +286,7 @@ class HashRing:
         """Return a ring with the given ``state``: decisions and later changes equal the original ring's.
 
         Raises:
-            ValueError: it is not the state of a ring.
+            ValueError: ``state`` is not the state of a ring.
         """
         try:
             ring = cls(state["removal"], state.get("function", "phash2"))
@@ -345,7 +347,7 @@ def _join_below(runs: list[Run], first: int, count: int) -> None:
 
 
 def _text_of(runs: list[Run]) -> str:
-    """Encode runs as JSON; most destinations have a single one."""
+    """Encode runs as JSON; most destinations have a single run."""
     if len(runs) == 1:
         return f"[[{runs[0][0]},{runs[0][1]}]]"
     return f"[{','.join([f'[{first},{count}]' for first, count in runs])}]"

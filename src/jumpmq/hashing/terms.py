@@ -1,7 +1,7 @@
 """Hash keys of messages: from a routing key, property or header, as in RabbitMQ 4.x.
 
-A key is bytes, hashed with ``phash2`` by the ring, or an integer, its own hash. What is neither, RabbitMQ hashes as the
-Erlang term that the AMQP field was parsed into: its ``phash2`` is the key.
+A key is bytes, hashed with ``phash2`` by the ring, or an integer, which is its own hash. RabbitMQ hashes a value of any
+other type as the Erlang term of the parsed AMQP field; the key is then the ``phash2`` of this term.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _TRUE, _FALSE = phash2(True), phash2(False)
 
 
 def header_key(type: str, value: Any) -> bytes | int:
-    """The key of a header field.
+    """Return the key of a header field.
 
     Args:
-        type: its AMQP 0-9-1 field type octet, as RabbitMQ reads it: one of ``SxtbBsuIilLTdfDAFV``.
-        value: as ``jumpmq.amqp.fields`` reads it: bytes or str for S and x; bool for t; int for the integers and, in
-            seconds, for T; float for d and f; (scale, value) for D; a list of (type, value) for A; a list of
+        type: the AMQP 0-9-1 field type octet, as RabbitMQ reads it: one of ``SxtbBsuIilLTdfDAFV``.
+        value: the value, as ``jumpmq.amqp.fields`` reads it: bytes or str for S and x; bool for t; int for the integers
+            and, in seconds, for T; float for d and f; (scale, value) for D; a list of (type, value) for A; a list of
             (name, type, value) for F; None for V, which counts as missing.
 
     Raises:
-        ValueError: there is no such type.
+        ValueError: unknown field type.
     """
     try:
         key = _KEYS[type]
@@ -42,7 +42,7 @@ def header_key(type: str, value: Any) -> bytes | int:
 
 
 def timestamp_key(seconds: int) -> bytes:
-    """The key of the property ``timestamp``: its decimal digits. (A *header* of type T is an integer.)"""
+    """Return the key of the property ``timestamp``: decimal digits. (The key of a *header* of type T is an integer.)"""
     return b"%d" % seconds
 
 
@@ -51,7 +51,7 @@ def modulus(keys: list[bytes], n: int, function: HashFunction = "phash2") -> int
 
     Args:
         keys: the routing key, then the keys of the headers CC and BCC (with ``phash2`` only).
-        n: how many destinations are bound.
+        n: number of bound destinations.
 
     Raises:
         ValueError: n is less than 1.
@@ -62,7 +62,8 @@ def modulus(keys: list[bytes], n: int, function: HashFunction = "phash2") -> int
 
 
 def modulus_array(keys: pa.Array, n: int, function: HashFunction = "phash2") -> pa.Array:
-    """``modulus`` of each routing key of an Arrow array of binaries or strings, as int32. A null counts as missing.
+    """Return ``modulus`` of each routing key of an Arrow array of binaries or strings, as int32. A null counts as
+    missing.
 
     Raises:
         ValueError: n is less than 1.
