@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     changes: int = 4
 
 
-FAILURES = {"land_unheard", "lose_power", "replicator_dies", "cut", "hold", "blind"}
+FAILURES = {"land_unheard", "lose_power", "restart", "cut", "hold", "blind"}
 """Choices that count as failures."""
 
 
@@ -67,7 +67,7 @@ def _choices_of(world: World, node: Node, limits: Limits, fails: bool) -> Iterat
     if fails:
         yield ("lose_power", name)
         if node.writing:
-            yield ("replicator_dies", name)
+            yield ("restart", name)
         if name not in world.shut:
             yield ("blind", name)
     if name in world.shut:
@@ -166,7 +166,6 @@ def key(world: World, failures: int) -> Any:
                     leader.following,
                     leader.joining,
                     frozenset(leader.open),
-                    leader.settled,
                     leader.serving,
                 ),
             )

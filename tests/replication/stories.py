@@ -1,6 +1,6 @@
 """Stories: what happens to three replicas with clocks, told step by step. Each invariant holds after each step.
 
-The headings of the operators' table: a machine is lost, a worker, a replicator, a disk; the network is cut in each way;
+The headings of the operators' table: a machine is lost, a process, a store, a disk; the network is cut in each way;
 etcd is away, or older than it was. Between two events of a story all that is possible happens in an order by seed.
 """
 

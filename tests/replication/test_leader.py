@@ -8,11 +8,11 @@ from jumpmq.replication.lineage import Stretch, position_at
 
 
 def test_commits_that_waited_for_a_joiner_are_complete_when_it_is_dropped() -> None:
-    """No other event may come: a worker writes nothing more while many commits are not complete."""
+    """No other event may come: a store writes nothing more while many commits are not complete."""
     copy = Copy("a.1", 4, 0, (Stretch(1, 4, 0, 64),))
     value = Configuration(1, "log", "a", 2, 1, ("a", "b"), 4, "a.1", ("a.1",))
     leader = Leader(copy, value, position_at(1, 0))
-    leader.begin()
+    leader.advance()
     leader.on_matched("b.1", 0)
     assert not leader.join("b.1")
     leader.on_written(position_at(1, 100))

@@ -26,23 +26,24 @@ def a_machine_is_lost(seed: int) -> None:
     story.more()
 
 
-def a_worker_dies(seed: int) -> None:
+def a_store_is_closed(seed: int) -> None:
     """S2: the same machine leads on in another epoch, before a follower would."""
     story = Story(seed)
     epoch = story.world.value.epoch
-    story.world.worker_dies("a")
+    story.world.close_store("a")
     story.until(lambda: story.delivering == "a")
     assert story.world.value.epoch == epoch + 1
     story.more()
 
 
-def a_replicator_dies(seed: int) -> None:
-    """S3: it goes on in the same epoch, and its first act is a swap."""
+def a_leader_restarts(seed: int) -> None:
+    """S3: the same machine leads on in another epoch, before a follower would: each life has an epoch of its own."""
     story = Story(seed)
-    version, epoch = story.world.value.v, story.world.value.epoch
-    story.world.replicator_dies("a")
+    epoch, before = story.world.value.epoch, story.complete
+    story.world.restart("a")
+    story.until(lambda: story.delivering == "a")
+    assert story.world.value.epoch == epoch + 1 and story.complete >= before
     story.more()
-    assert story.world.value.epoch == epoch and story.world.value.v > version
 
 
 def leadership_is_handed_over(seed: int) -> None:
@@ -185,8 +186,8 @@ def a_disk_fails_and_another_hangs(seed: int) -> None:
 
 TOLD: list[Callable[[int], None]] = [
     a_machine_is_lost,
-    a_worker_dies,
-    a_replicator_dies,
+    a_store_is_closed,
+    a_leader_restarts,
     leadership_is_handed_over,
     stories.a_deposed_leader_connects_again,  # S5
     stories.a_member_was_away_for_long,  # S6

@@ -138,7 +138,7 @@ class Walk:
         calm: no more failures.
         rash: how often something is done without need.
         late: how often etcd is late.
-        rolls: how often the leader's worker begins another segment when it could.
+        rolls: how often the leader's store begins another segment when it could.
     """
 
     def __init__(self, seed: int, parts: Parts = REAL, *, timed: bool = False, temper: Temper | None = None) -> None:
@@ -334,11 +334,11 @@ class Walk:
     def _kill(self, name: str) -> None:
         self.world.kill(name)
 
-    def _worker_dies(self, name: str) -> None:
-        self.world.worker_dies(node_of(self.world.value.leader))
+    def _close_store(self, name: str) -> None:
+        self.world.close_store(node_of(self.world.value.leader))
 
-    def _replicator_dies(self, name: str) -> None:
-        self.world.replicator_dies(node_of(self.world.value.leader))
+    def _restart(self, name: str) -> None:
+        self.world.restart(node_of(self.world.value.leader))
 
     def _cut(self, name: str) -> None:
         self.world._break(name, self.random.choice(self.names))
@@ -422,9 +422,9 @@ class Walk:
             self.world.act(node, node.replica.hand_over(self.random.choice(self.world.value.set)))
 
     def _resign(self, name: str) -> None:
-        node = self.world.nodes[node_of(self.world.value.leader)]
-        if node.replica is not None and not self._asleep(node.name):
-            self.world.act(node, node.replica.resign())
+        leader = node_of(self.world.value.leader)
+        if not self._asleep(leader):
+            self.world.resign(leader)
 
     def _operate(self, name: str) -> None:
         """Another number of copies, or of members."""
@@ -457,10 +457,10 @@ WHENEVER = [("take_over", 1), ("gathered", 1), ("retry", 1), ("remove", 1), ("jo
 FAILURES = [
     ["block", "mend_network", "cut", "shut_etcd", "mend_etcd", "suspend", "kill"],
     ["lose_answer", "lose_request", "forget_answers", "swap_twice", "shut_etcd", "mend_etcd", "cut"],
-    ["kill", "worker_dies", "replicator_dies", "cut", "lose_answer", "suspend"],
-    ["lose_power", "lose_power_everywhere", "kill", "sync_fails", "hang", "replicator_dies"],
+    ["kill", "close_store", "restart", "cut", "lose_answer", "suspend"],
+    ["lose_power", "lose_power_everywhere", "kill", "sync_fails", "hang", "restart"],
     ["lies", "flips", "lose_power", "kill", "damage_piece"],
-    ["hand_over", "resign", "operate", "cut", "worker_dies"],
+    ["hand_over", "resign", "operate", "cut", "close_store"],
 ]
 """Kinds of failures that go well together."""
 

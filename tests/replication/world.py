@@ -1,4 +1,4 @@
-"""A simulated world for replicas of one home: disks, a network, an etcd, workers; and what must hold in it (I1 to I17).
+"""A simulated world for replicas of one home: disks, a network, an etcd, stores; and what must hold in it (I1 to I17).
 
 The replicas are the real classes; the world performs their actions and feeds the answers back in any order that real
 machines could. Each commit is one octet, so that a log is easily read. The docstring of `jumpmq.replication` lists the
@@ -70,7 +70,7 @@ class File(NamedTuple):
 
 
 class WriteAhead(NamedTuple):
-    """Octets of a worker's commit that were shipped before they are written."""
+    """Octets of a commit that were shipped before they are written."""
 
     position: int
     octets: bytes
@@ -164,7 +164,7 @@ class Node:
         disk: its medium.
         life: number of its process; answers to an earlier one are lost.
         replica: the process's state; None while it is down.
-        writing: epoch in which the worker serves; 0 without.
+        writing: epoch in which the store is open; 0 without.
         ops: what the disk was asked for and has not done, in order: Note, Cut, WriteAhead, Sync, Begin.
         sent: position up to which the log was shipped to each follower.
         index: position up to which this machine's index was told that all is complete.
@@ -185,7 +185,7 @@ class Node:
 
     @property
     def is_ahead(self) -> bool:
-        """True if a commit of the worker was shipped ahead, and is not stored yet."""
+        """True if a commit was shipped ahead, and is not stored yet."""
         writes = any(isinstance(op, WriteAhead) for op in self.ops)
         return writes or (self.replica is not None and end_of(self.disk.lineage()) > self.replica.copy.end)
 
@@ -310,27 +310,26 @@ class World:
         disk.lied = False
         disk.lose_power(keep)
 
-    def worker_dies(self, name: str) -> None:
-        """The process that writes ends, and the one that ships lives."""
+    def close_store(self, name: str) -> None:
+        """The store is closed, and the replica goes on."""
         node = self.nodes[name]
         if node.replica is not None and node.writing:
-            self.act(node, node.replica.end("the worker ended"))
+            self.act(node, node.replica.end("the store was closed"))
 
-    def replicator_dies(self, name: str) -> None:
-        """The process that ships ends; where it leads, the worker lives, and the next one goes on in the same epoch."""
-        node, epoch = self.nodes[name], self.nodes[name].writing
+    def resign(self, name: str) -> None:
+        """The leader closes its store, and lets another replica claim at once."""
+        node = self.nodes[name]
+        if node.replica is not None and node.replica.leader is not None:
+            self.act(node, [*node.replica.leader.resign(), *node.replica.end("this node resigned")])
+
+    def restart(self, name: str) -> None:
+        """The process ends, with shipped commits written, and the next process starts at once."""
+        node = self.nodes[name]
         for op in node.ops:
             if isinstance(op, WriteAhead):
                 node.disk.append(*op)
         self.kill(name)
-        if not epoch:
-            return
         self.start(name)
-        if node.replica is not None and node.replica.copy.noted == epoch:
-            actions = node.replica.resume(epoch, serving=True)
-            if node.replica.leader is not None:
-                node.writing = epoch
-            self.act(node, actions)
 
     # --- what replicas ask for ---
 
@@ -550,7 +549,7 @@ class World:
         return at
 
     def write(self, name: str, *, ahead: bool = False) -> bool:
-        """The worker writes a commit, whose octets are shipped before they are synced.
+        """The store writes a commit, whose octets are shipped before they are synced.
 
         Args:
             ahead: they are shipped before they are written, to those who have all before them.
@@ -565,13 +564,13 @@ class World:
         if segment_at(replica.copy.complete) == segment_at(replica.copy.end) and self.window <= (
             replica.copy.end - replica.copy.complete
         ):
-            return False  # a worker waits when so many of its commits are not complete
+            return False  # a store waits when so many of its commits are not complete
         require(leader is not None and leader.epoch == node.writing, "I17", f"{name} writes and does not lead")
         self.commits += 1
         end = replica.copy.end
         octets, last = bytes([self.commits % 256]), node.disk.files[-1]
         self.content = {**self.content, last.identity: last.octets + octets}
-        if ahead and not any(isinstance(op, a.Begin) for op in node.ops):  # a worker that rolls writes nothing
+        if ahead and not any(isinstance(op, a.Begin) for op in node.ops):  # a store that rolls writes nothing
             assert leader is not None
             node.ops = (*node.ops, WriteAhead(end, octets), a.Sync())
             for peer in sorted(leader.following):
@@ -585,7 +584,7 @@ class World:
         return True
 
     def roll(self, name: str) -> None:
-        """The worker begins the next segment."""
+        """The store begins the next segment."""
         node = self.nodes[name]
         if node.replica is None or not node.writing or node.ops or node.replica.copy.stored < node.replica.copy.end:
             return

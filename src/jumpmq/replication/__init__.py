@@ -39,14 +39,15 @@ following    failover, RESIGN, or own previous epoch         following    Swap (
 following    etcd names this replica, in a new epoch         noting       Note
 noting       noted                                           gathering    ASK to all that may have a longer log
 gathering    all answered, or timeout                        fetching     FETCH from the longest log extending its own
-fetching     FETCHED                                         beginning    Sync, then Begin
+fetching     FETCHED                                         syncing      Sync as needed
 fetching     the source sends nothing                        fetching     Drop; FETCH from the next longest log
-gathering    no log is longer                                beginning    Sync, then Begin
+gathering    no log is longer                                syncing      Sync as needed
+syncing      synced                                          beginning    Begin
 beginning    begun                                           leading      LEAD to all; Serve once the set has the log
 leading      MATCHED, STORED, synced                         leading      Reveal, COMPLETE; Swap (the set grows)
 leading      members overdue                                 leading      Swap (the set shrinks)
-leading      the worker ends, RESIGN                         following    Close
-any          deposed                                         following    Close, if a worker may write
+leading      the store is closed                             following    RESIGN to the set; Close
+any          deposed                                         following    Close, if a store may write
 any          a sync fails or hangs; etcd was set back        stopped      Close, Stop
 ===========  ==============================================  ===========  ===========================================
 
@@ -58,8 +59,7 @@ R1   A position is complete when three conditions hold: the leader has synced it
 R2   To shrink the set, the leader first swaps, and then stops waiting. To grow it, the leader first waits, and then
      swaps. Replicas that leave a set which falls below `min` stay eligible. The swap that restores `min` replicas
      empties `eligible`.
-R3   A swap without an answer may still land, until a newer version is known. A replicator that continues an epoch
-     begins with a swap of its own; until that is answered, nothing becomes complete.
+R3   A swap without an answer may still land, until a newer version is known.
 R4   Only a replica of the set, or an eligible one, takes over, and in a new epoch. Each life of a leading process is an
      epoch: an epoch that an earlier life has promised is not begun again.
 R5   The winner takes the longest log that extends its own, begins a segment with its epoch, and serves once its set has
@@ -72,7 +72,7 @@ R7   A follower truncates its log to the common prefix with the leader's, found 
 R8   The leader delivers while all replicas that may take over have answered a recent beat. A new leader delivers once
      that time has passed since its own last answer to another leader.
 R9   If a sync fails or hangs after octets were shipped, the process ends. Octets behind the mark are written again
-     before a copy is opened. The worker of an ended epoch has to end before its replica answers anything.
+     before a copy is opened. The store of an ended epoch is closed before its replica answers anything.
 R10  Only complete commits are revealed: to clients, the index, and the removal of segments.
 R11  A follower removes only segments that its own index knows to be consumed, or that a whole manifest replaces.
 

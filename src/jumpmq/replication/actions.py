@@ -14,9 +14,9 @@ Append      octets written at the end                                       ``on
 Begin       a segment of the own epoch, with a random salt, synced          ``on_begun``
 Ship        the log sent to a replica, from a position on                   —
 Fill        as Ship, up to the log's current end, then FETCHED              —
-Reveal      complete commits go to the worker and to the index              —
+Reveal      complete commits go to the store and to the index               —
 Serve       the store is opened: the epoch's leader serves                  —
-Close       end of the epoch: clients and worker end, shipping stops        ``on_closed``
+Close       end of the epoch: clients and store end, shipping stops         ``on_closed``
 Drop        the connection to a replica is closed                           —
 Renew       a new identity for this disk, which lost octets                 a new replica
 Stop        the process ends (R9)                                           —

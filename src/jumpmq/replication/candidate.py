@@ -46,7 +46,7 @@ class Candidate:
         return follower.promise(self.epoch)
 
     def proceed(self) -> list[Action]:
-        """Ask the other replicas, if the promise is noted and the worker of an earlier epoch has ended."""
+        """Ask the other replicas, if the promise is noted and the store of an earlier epoch is closed."""
         if self.phase != NOTING or self.copy.noted < self.epoch or self.copy.closing:
             return []
         # Not before the promise is synced (R6): after a loss of power this replica could answer a lower epoch.

@@ -15,7 +15,7 @@ class Copy:
         complete: the complete position as known in memory; at least `mark`.
         lineage: lineage of the written log.
         stored: position up to which the log is synced.
-        closing: True while the worker of an ended epoch may still write; no answers are given meanwhile.
+        closing: True while the store of an ended epoch may still write; no answers are given meanwhile.
         kept: position from which on the log has all its octets, so that they can be shipped. Everything before it is
             complete, and may be removed. :func:`~jumpmq.replication.lineage.before` of the first segment, or 0.
 

@@ -81,8 +81,8 @@ class Follower:
         return self.proceed()
 
     def proceed(self) -> list[Action]:
-        """Do the next step: wait for the worker's end, for the noted promise, for the synced log, for the truncated
-        log; then answer.
+        """Do the next step: wait for the closed store, for the noted promise, for the synced log, for the cut log; then
+        answer.
         """
         waiting = self.lead is not None or self.asks
         if not waiting or self.copy.noted < self.copy.promised or self.cutting is not None or self.copy.closing:

@@ -11,7 +11,7 @@ from jumpmq.replication.actions import Action, Read, Reveal, Send, Serve, Ship, 
 from jumpmq.replication.configuration import Configuration, Replica, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Complete, Lead, Lost, Resign
-from jumpmq.replication.lineage import grown_to, position_at
+from jumpmq.replication.lineage import grown_to
 
 
 class Leader:
@@ -26,12 +26,11 @@ class Leader:
         following: connected replicas whose logs are prefixes of this one.
         joining: replicas awaited for each commit, before they are in the set.
         open: swaps of this life without an answer, each a next version of `known`; any one of them may land.
-        settled: True once swaps of an earlier process in the same epoch cannot land any more (R3).
         serving: True once the whole set had the log up to `start`, and the store was opened.
         handing: True once leadership was offered to another replica, which may deliver from then on.
     """
 
-    def __init__(self, copy: Copy, known: Configuration, start: int, *, settled: bool = True) -> None:
+    def __init__(self, copy: Copy, known: Configuration, start: int) -> None:
         self.copy = copy
         self.known = known
         self.epoch = known.epoch
@@ -40,18 +39,9 @@ class Leader:
         self.following: frozenset[Replica] = frozenset()
         self.joining: frozenset[Replica] = frozenset()
         self.open: tuple[Configuration, ...] = ()
-        self.settled = settled
         self.serving = False
         self.handing = False
         self._waits: tuple[object, frozenset[Replica]] = None, frozenset()  # what they follow from, and :meth:`waits`
-
-    def begin(self) -> list[Action]:
-        """Do the first act in an epoch.
-
-        A process that continues the epoch of an earlier process first settles the earlier swaps by a swap of its own.
-        Until that is answered, nothing becomes complete.
-        """
-        return self.advance() if self.settled else self._swap(self.known.renewed())
 
     # --- what is complete ---
 
@@ -64,8 +54,8 @@ class Leader:
         return self._waits[1]
 
     def may_complete(self) -> bool:
-        """True if commits can become complete: the set is known, and has `min` replicas."""
-        return self.settled and not self.known.short
+        """True if commits can become complete: the set has `min` replicas."""
+        return not self.known.short
 
     def advance(self) -> list[Action]:
         """Mark as complete everything stored by the leader and by all awaited replicas."""
@@ -85,12 +75,12 @@ class Leader:
     # --- the own log ---
 
     def on_written(self, position: int) -> list[Action]:
-        """Note that the worker has written up to a position, possibly without a sync."""
+        """Note that the store has written up to a position, possibly without a sync."""
         self.copy.lineage = grown_to(self.copy.lineage, position)
         return []
 
     def on_synced(self, position: int) -> list[Action]:
-        """Note that the worker has synced up to a position."""
+        """Note that the store has synced up to a position."""
         self.copy.stored = max(self.copy.stored, position)
         return self.advance()
 
@@ -146,7 +136,7 @@ class Leader:
             return []
         enough = max(self.copy.complete, self.start)
         ready = [one for one in self.joining if one in self.following and self.stored[one] >= enough]
-        if not ready or self.open or not self.settled:
+        if not ready or self.open:
             return []
         return self._swap(self.known.having(ready))
 
@@ -174,7 +164,7 @@ class Leader:
 
     def change(self, value: Configuration) -> list[Action]:
         """Swap in an operator's change: a value made by a method of `known`, with the next version."""
-        if self.open or not self.settled or value.v != self.known.v + 1:
+        if self.open or value.v != self.known.v + 1:
             return []
         return self._swap(value)
 
@@ -206,7 +196,7 @@ class Leader:
         """Note a newer configuration of this epoch, from an answer, a read or the watch."""
         self.known = value
         # All open swaps were made from an older version, so none can land any more (R3).
-        self.open, self.settled, self.handing = (), True, False
+        self.open, self.handing = (), False
         self.joining = frozenset(one for one in self.joining - {*value.set} if node_of(one) in value.members)
         return self.advance() + self.grow()
 
@@ -223,8 +213,3 @@ class Leader:
             return []
         self.open = (*self.open, value)
         return [Swap(self.known, value)]
-
-
-def start_of(copy: Copy, epoch: int) -> int:
-    """Return the start position of an epoch's first segment, in a log with a segment of the epoch."""
-    return position_at(next(one.segment for one in copy.lineage if one.epoch == epoch), 0)

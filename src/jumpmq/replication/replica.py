@@ -30,7 +30,7 @@ from jumpmq.replication.frames import (
     Segment,
     Stored,
 )
-from jumpmq.replication.leader import Leader, start_of
+from jumpmq.replication.leader import Leader
 from jumpmq.replication.lineage import Lineage, Stretch, before, from_segment, position_at
 
 
@@ -130,21 +130,6 @@ class Replica:
             asked -= {before.leader}
         self.candidate = Candidate(self.copy, value, asked)
         return self.candidate.begin(self.follower)
-
-    def resume(self, epoch: int, *, serving: bool) -> list[Action]:
-        """Continue an epoch whose worker is alive, after the process of this replica was restarted (R3).
-
-        Args:
-            epoch: epoch in which the worker writes.
-            serving: True if the worker was told to serve.
-        """
-        if self.stopped or self.known is None or (self.known.leader, self.known.epoch) != (self.copy.me, epoch):
-            return []
-        # A swap of the earlier process may still land (R3). Until that is known, no set is certain, and nothing
-        # completes.
-        self.leader = Leader(self.copy, self.known, start_of(self.copy, epoch), settled=False)
-        self.leader.serving = serving
-        return self.leader.begin()
 
     # --- connections ---
 
@@ -274,7 +259,7 @@ class Replica:
         return [] if self.stopped else self.follower.on_cut(position)
 
     def on_begun(self, stretch: Stretch) -> list[Action]:
-        """Note a synced segment of the own epoch: its first one, or the worker's next one."""
+        """Note a synced segment of the own epoch: its first one, or the store's next one."""
         if self.stopped:
             return []
         if self.leader is not None:
@@ -287,13 +272,13 @@ class Replica:
         self.copy.stored = self.copy.end
         self.candidate = None
         self.leader = Leader(self.copy, candidate.value, position_at(stretch.segment, 0))
-        actions = self.leader.begin()
+        actions = self.leader.advance()
         for peer in sorted(self.peers):
             actions += self._replaced(peer) + self.leader.lead(peer)
         return actions
 
     def on_written(self, position: int) -> list[Action]:
-        """Note that the worker of this leader has written up to a position."""
+        """Note that the store of this leader has written up to a position."""
         if self.stopped or self.leader is None:
             return []
         return self.leader.on_written(position)
@@ -325,10 +310,10 @@ class Replica:
         return self.leader.hand_over(target) if self.leader is not None and not self.stopped else []
 
     def end(self, reason: str) -> list[Action]:
-        """End the epoch of the local leader or candidate: the worker has ended, or another replica leads.
+        """End the epoch of the local leader or candidate: the store is closed, or another replica leads.
 
-        The worker of an epoch may have written octets unknown to this process. No answers are given until the worker
-        has ended, and its log was read (:meth:`on_closed`).
+        The store of an epoch may have written octets unknown to the replica. No answers are given until the store is
+        closed, and its log was read (:meth:`on_closed`).
         """
         begun = self.leader is not None or (self.candidate is not None and self.candidate.phase == BEGINNING)
         self.leader = self.candidate = None
@@ -338,18 +323,12 @@ class Replica:
         return [Close(reason)]
 
     def on_closed(self, lineage: Lineage) -> list[Action]:
-        """Process the end of the worker, with the final lineage of its log."""
+        """Process the close of the store, with the final lineage of its log."""
         if self.stopped:
             return []
         self.copy.lineage, self.copy.closing = lineage, False
         actions = self.follower.proceed()
         return actions + self.candidate.proceed() if self.candidate is not None else actions
-
-    def resign(self) -> list[Action]:
-        """Give up leadership. Another replica may claim at once."""
-        if self.leader is None or self.stopped:
-            return []
-        return [*self.leader.resign(), *self.end("this node resigned")]
 
     def retry(self) -> list[Action]:
         """Repeat an unanswered swap."""
