@@ -70,7 +70,7 @@ class AMQPConnection:
 
     Raises:
         ConnectionLost: there is no answer.
-        Refused: the user, or the virtual host, is refused.
+        RequestRefused: the user, or the virtual host, is refused.
     """
 
     def __init__(self, address: AMQPAddress, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
@@ -103,7 +103,7 @@ class AMQPConnection:
         """Send a method and wait for the answer; deliveries that arrive first are kept.
 
         Raises:
-            Refused: the broker closed the channel or the connection instead.
+            RequestRefused: the broker closed the channel or the connection instead.
             ConnectionLost: the connection broke, or nothing came in time.
         """
         self._write([self._frame(method)])
@@ -113,7 +113,7 @@ class AMQPConnection:
         """Declare a queue passively; return the broker's answer.
 
         Raises:
-            Refused: there is none (404).
+            RequestRefused: there is none (404).
         """
         return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
 
@@ -124,7 +124,7 @@ class AMQPConnection:
         sent again, fewer at once, as others may be refused, too.
 
         Raises:
-            Refused: the broker closed the connection.
+            RequestRefused: the broker closed the connection.
         """
         found: list[m.QueueDeclareOk | RequestRefused] = []
         at_once = MOST_DECLARATIONS
@@ -174,7 +174,7 @@ class AMQPConnection:
         """Wait at most ``seconds`` for deliveries; return True if there are any.
 
         Raises:
-            Refused: the broker cancelled the consumer, or closed the channel.
+            RequestRefused: the broker cancelled the consumer, or closed the channel.
         """
         until = time.monotonic() + seconds
         while not self.deliveries and time.monotonic() < until:

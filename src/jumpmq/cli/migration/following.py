@@ -177,7 +177,7 @@ class Bridge:
         A broker that does not answer is waited for.
 
         Raises:
-            MigrationError, ManagementError, ConnectionLost, Refused: that cannot be.
+            MigrationError, ManagementError, ConnectionLost, RequestRefused: that cannot be.
         """
         while not self._ending.is_set():
             try:
@@ -351,7 +351,7 @@ class Bridge:
 
         Raises:
             ConnectionLost: the RabbitMQ is lost.
-            Refused: the same.
+            RequestRefused: the same.
         """
         try:
             moved = move(lane)
@@ -464,7 +464,7 @@ def follow(bridge: Bridge, console: Console) -> None:
     """Run a bridge until SIGTERM or Ctrl-C, and show its progress.
 
     Raises:
-        MigrationError, ManagementError, ConnectionLost, Refused: it cannot begin.
+        MigrationError, ManagementError, ConnectionLost, RequestRefused: it cannot begin.
     """
     with _ended_by_signals(bridge), _shown(bridge, console):
         try:

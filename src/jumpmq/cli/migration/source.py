@@ -55,7 +55,7 @@ class Source:
 
         Raises:
             ConnectionLost: there is no answer.
-            Refused: the user, or the virtual host, is refused.
+            RequestRefused: the user, or the virtual host, is refused.
         """
         where = replace(self.address, vhost=vhost)
         return AMQPConnection(where, self.tls.context() if where.tls else None)
@@ -87,7 +87,7 @@ def alone(source: Source, vhost: str) -> Iterator[None]:
     Raises:
         MigrationError: another bridge exists.
         ConnectionLost: there is no answer.
-        Refused: the user, or the virtual host, is refused.
+        RequestRefused: the user, or the virtual host, is refused.
     """
     connection = lock(source, vhost)
     try:

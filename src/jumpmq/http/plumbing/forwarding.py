@@ -63,7 +63,7 @@ class Forwarder(Protocol):
         """Send the request to several homes at once, with a body per home; return the JSON of the answers.
 
         Raises:
-            Refused: a home refuses.
+            RefusedByHome: a home refuses.
             NotFound: a home is down.
         """
 
@@ -71,7 +71,7 @@ class Forwarder(Protocol):
         """Like :meth:`asked`, for reachable homes only; return the answers by home.
 
         Raises:
-            Refused: a home refuses.
+            RefusedByHome: a home refuses.
         """
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
@@ -88,7 +88,7 @@ class Forwarder(Protocol):
         """Return a single Arrow stream: the batches of this home, then the batches of the homes in ``bodies``.
 
         Raises:
-            Refused, NotFound: as for :meth:`asked`.
+            RefusedByHome, NotFound: as for :meth:`asked`.
         """
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:

@@ -125,7 +125,7 @@ class Passing:
         """Forward a request to homes concurrently, with a body per home; return the JSON of the answers.
 
         Raises:
-            Refused: a home refuses.
+            RefusedByHome: a home refuses.
             NotFound: a home is down.
         """
         asking = (self._asked(request, host, home, *one) for home, one in bodies.items())
@@ -135,7 +135,7 @@ class Passing:
         """Forward a request as by :meth:`asked`; return the answers of reachable homes, by number.
 
         Raises:
-            Refused: a home refuses.
+            RefusedByHome: a home refuses.
         """
 
         async def ask(home: int, body: Any) -> list[Any]:
@@ -151,7 +151,7 @@ class Passing:
         """Forward a request to all running remote homes; return the JSON of the answers, by home.
 
         Raises:
-            Refused: a home refuses.
+            RefusedByHome: a home refuses.
         """
         return await self.asked_of_running(request, {home: ([], body) for home in self.clients})
 
@@ -181,7 +181,7 @@ class Passing:
         Headers ``JumpMQ-*`` are numbers; the answer has their sums.
 
         Raises:
-            Refused, NotFound: as :meth:`asked`.
+            RefusedByHome, NotFound: as :meth:`asked`.
         """
         if not bodies:
             return here
