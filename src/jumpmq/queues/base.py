@@ -175,7 +175,9 @@ class QueueContext:
 
 
 STORE, FIRST_LINK = 1, 4
-"""Bits of the storages that confirm messages. ``source`` of a queue type is the bit of the type's storage."""
+"""Bits of the storages that confirm messages: the store; ``FIRST_LINK << home`` for the link to a home, counted from 1.
+``source`` of a queue type is the bit of the type's storage.
+"""
 
 
 class Queue(ABC):

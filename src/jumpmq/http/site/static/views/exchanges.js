@@ -10,6 +10,8 @@ import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
 const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message", "x-message-deduplication"];
+/** Types that hold messages, and route as another type or not at all: no type of a delayed exchange. */
+const HOLDING = ["x-delayed-message", "x-message-deduplication"];
 /** What a hash exchange may hash. */
 const KEY = "the routing key", HEADER = "a header";
 const hashes = ({ type }) => type.endsWith("-hash");
@@ -43,7 +45,7 @@ export function Exchanges() {
         { name: "ordered", label: "Keep the order of keys while the ring changes", type: "checkbox", hint: "ordered-scaling", when: hashes },
         { name: "alternate", label: "Alternate exchange", hint: "gets unroutable messages; alternate-exchange" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
-        { name: "delayed", label: "Routes as", type: "select", options: TYPES.slice(0, -2), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
+        { name: "delayed", label: "Routes as", type: "select", options: TYPES.filter((type) => !HOLDING.includes(type)), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
         { name: "size", label: "Messages to remember", type: "number", min: 1, value: 1000000, hint: "x-cache-size", when: ({ type }) => type === "x-message-deduplication" },
         { name: "persistence", label: "Remember on", type: "select", options: ["disk", "memory"], value: "disk", hint: "x-cache-persistence", when: ({ type }) => type === "x-message-deduplication" },
         { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: "others, as JSON" },

@@ -19,6 +19,9 @@ export function useHosts() {
 /** Over how many seconds the lines in the list go, and how far its points are apart. */
 const AGE = 300, APART = 10;
 
+/** Kinds of queue that clients declare. */
+export const KINDS = ["classic", "quorum", "stream"];
+
 export function Hosts() {
   const person = usePerson();
   const may = person.may("administrator");
@@ -33,7 +36,7 @@ export function Hosts() {
   return html`<${Page} title="Virtual hosts" about="vhosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("Virtual host added"); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "description", label: "Description" },
-      { name: "default_queue_type", label: "Default type of queue", type: "select", options: ["classic", "quorum", "stream"], value: "classic" },
+      { name: "default_queue_type", label: "Default type of queue", type: "select", options: KINDS, value: "classic" },
     ]} />`}>
     <${Failure} error=${error} />
     ${data && html`<${Table} caption="Virtual hosts" rows=${data} rowKey=${(one) => one.name} columns=${[

@@ -11,9 +11,7 @@ import { IncidentsOf } from "./incidents.js";
 import { closing, columns as consumerColumns, compared, keyOf as keyOfConsumer } from "./consumers.js";
 import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
-import { samplesOf, useHosts } from "./hosts.js";
-
-const KINDS = ["classic", "quorum", "stream"];
+import { KINDS, samplesOf, useHosts } from "./hosts.js";
 
 /** A figure of a queue, which is unknown while its node is down. */
 const known = (queue, shown) => (queue.state === "down" ? html`<span class="note">–</span>` : shown);
