@@ -21,7 +21,7 @@ test: install  ## everything that matters, in ten minutes on two cores
 test-all: install  ## every test that this machine can run, also those on a real RabbitMQ
 	@scripts/tests $(BIN)/pytest
 
-check: install  ## style, types, and the floors' import contract
+check: install  ## style, types, and the layers' import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
