@@ -118,6 +118,25 @@ class Others(Protocol):
         """Notify remote homes that no message is left before a marker here."""
 
 
+class NoOthers:
+    """No remote homes: the next step follows at once."""
+
+    def changed(self, number: int) -> None:
+        pass
+
+    def wait(self, number: int) -> None:
+        raise AssertionError("a change without remote homes waits for none")
+
+    def ask(self, home: int, marks: list[MarkName]) -> None:
+        pass
+
+    def ended(self, mark: MarkName) -> None:
+        pass
+
+
+NO_OTHERS = NoOthers()
+
+
 class FencedTopology(Protocol):
     """The definitions of a broker, as far as ring changes are concerned; see
     :class:`~jumpmq.topology.state.State`.
@@ -139,12 +158,12 @@ class Fences:
         journal: keeps the records; None for no records.
 
     Attributes:
-        others: the remote homes; None without any, and before they are served.
+        others: the remote homes; :data:`NO_OTHERS` without any, and before they are served.
         is_restoring: True while bindings are restored: no key moves.
     """
 
     def __init__(self, topology: FencedTopology, journal: RecordKeeper | None) -> None:
-        self.others: Others | None = None
+        self.others: Others = NO_OTHERS
         self.is_restoring = False
         self._topology = topology
         self._journal = journal
@@ -189,7 +208,7 @@ class Fences:
         queues = {name: before.destinations[name] for name in sorted(lost_names) if name in before.destinations}
         lost = {name: (one.id, one.name) for name, one in queues.items() if isinstance(one, Queue | DeclaredQueue)}
         change = self._made(exchange.vhost, exchange.name, number, time.time(), before.placement, lost, sorted(got))
-        if self.others is None:
+        if self.others is NO_OTHERS:
             self._note(change)
             return
         self._put_ring(change, is_coming=True)
@@ -205,7 +224,7 @@ class Fences:
 
     def changed(self, exchange: Exchange) -> None:
         """Handle changed bindings of an exchange, also of an unordered one: remote homes rely on the notification."""
-        if self.others is not None and isinstance(exchange, HASH_EXCHANGES):
+        if isinstance(exchange, HASH_EXCHANGES):
             self.others.changed(self._topology.deciding)
 
     def _number(self, exchange: Exchange) -> int:
@@ -297,7 +316,7 @@ class Fences:
     def _ended(self, change: RingChange, name: str) -> None:
         """Handle a marker without messages before it."""
         self._delete(change, FENCE_MARK, name)
-        if self.others is not None and name in change.sources:
+        if name in change.sources:
             self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
@@ -349,9 +368,8 @@ class Fences:
                     away[home_of(mark.queue_id)].append(MarkName(change.vhost, change.exchange, change.number, name))
                 else:
                     mark.end()
-        if self.others is not None:
-            for home, marks in away.items():
-                self.others.ask(home, marks)
+        for home, marks in away.items():
+            self.others.ask(home, marks)
 
     # --- markers of peers ---
 

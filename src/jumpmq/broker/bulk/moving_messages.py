@@ -52,7 +52,7 @@ class Running(Sliced, Protocol):
 
     @property
     def sender(self) -> Sender:
-        """Sender to queues of remote homes; None without remote homes."""
+        """Sender to queues of remote homes; without any, :data:`~jumpmq.broker.routing.sending.NOWHERE`."""
 
     async def committed(self) -> None:
         """Wait until all changes are on disk."""
