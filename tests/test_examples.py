@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from tests.clients.test_bunny import bunny_is_installed
+from tests.clients.installed import bunny_is_installed
 from tests.conformance.test_example_programs import COUNTS
 
 import jumpmq

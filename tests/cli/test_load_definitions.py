@@ -40,7 +40,7 @@ def test_definitions_are_there_with_the_first_client_and_the_same_ones_are_left_
     tmp_path: Path, workers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"JUMPMQ_LOAD_DEFINITIONS": str(written(tmp_path, FILE)), "JUMPMQ_WORKERS": workers}
-    with serving(tmp_path / "data", **settings) as broker:
+    with serving(tmp_path / "data", stderr=None, **settings) as broker:
         [binding] = get(broker.http_port, "exchanges/shop/orders/bindings/source")
         assert (binding["destination"], binding["routing_key"]) == ("q1", "2")
         assert get(broker.http_port, "policies/shop/short")["definition"] == {"max-length": 9}
@@ -48,7 +48,7 @@ def test_definitions_are_there_with_the_first_client_and_the_same_ones_are_left_
         broker.process.terminate()
         broker.process.wait(60)
     assert re.search("jumpmq.audit: (home 1: )?set policy", capfd.readouterr().err)
-    with serving(tmp_path / "data", **settings) as broker:
+    with serving(tmp_path / "data", stderr=None, **settings) as broker:
         broker.process.terminate()
         broker.process.wait(60)
     log = capfd.readouterr().err

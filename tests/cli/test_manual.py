@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from tests.cli.commands import run
+from typer.core import TyperGroup
 
 from jumpmq.cli import jumpmq, jumpmqctl
 
@@ -22,6 +23,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("app", [jumpmq.app, jumpmqctl.application()], ids=["jumpmq", "jumpmqctl"])
 def test_every_command_and_option_is_told_of(app: typer.Typer, pages: Path) -> None:
     command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
     text = (pages / f"{command.name}.1").read_text().replace("\\-", "-")
     for name, verb in command.commands.items():
         assert f'.SS "{name}' in text

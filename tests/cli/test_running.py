@@ -19,7 +19,8 @@ def message_count(broker: jumpmq.RunningBroker, queue: str, **arguments: object)
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     declared = connection.channel().queue_declare(queue, durable=True, **arguments)
     connection.close()
-    return declared.method.message_count
+    count: int = declared.method.message_count
+    return count
 
 
 @pytest.mark.parametrize("process", [False, True])

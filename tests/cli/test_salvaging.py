@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import run, serving
-from tests.cli.test_serve import bodies, publish
+from tests.cli.orders import bodies, publish
 from tests.wire import Basic, login
 
 from jumpmq.testing import JumpMQ

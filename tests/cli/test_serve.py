@@ -12,28 +12,7 @@ from pathlib import Path
 import pika
 import pytest
 from tests.cli.commands import run, serving
-
-
-def publish(amqp_url: str, count: int) -> None:
-    """Declares the durable queue `orders` and publishes persistent messages to it, each confirmed."""
-    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
-    channel = connection.channel()
-    channel.queue_declare("orders", durable=True)
-    channel.confirm_delivery()
-    for number in range(count):
-        channel.basic_publish("", "orders", str(number), pika.BasicProperties(delivery_mode=2))
-    connection.close()
-
-
-def bodies(amqp_url: str) -> list[bytes]:
-    """Everything that the queue `orders` holds, in order."""
-    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
-    channel = connection.channel()
-    found = []
-    while (body := channel.basic_get("orders", auto_ack=True)[2]) is not None:
-        found.append(body)
-    connection.close()
-    return found
+from tests.cli.orders import bodies, publish
 
 
 def test_the_ready_line_says_who_is_ready_and_where(tmp_path: Path) -> None:
@@ -81,9 +60,10 @@ def test_a_signal_stops_it_whoever_lingers_and_nothing_is_lost(tmp_path: Path, n
 def test_a_signal_ends_a_node_that_waits_for_etcd(tmp_path: Path, number: signal.Signals, workers: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         etcd = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        options = ("--cluster", "test", "--etcd", etcd, "--workers", str(workers), "--data-dir", tmp_path / "data")
+        options = ("--cluster", "test", "--etcd", etcd, "--workers", str(workers), "--data-dir", str(tmp_path / "data"))
         command = [sys.executable, "-m", "jumpmq", "serve", "--port", "0", "--http-port", "0", *options]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            assert process.stderr is not None
             try:
                 assert "the start waits for etcd" in next(process.stderr)
                 for _ in range(2):  # the second one harms nothing

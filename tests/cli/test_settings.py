@@ -15,7 +15,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def shown(*arguments: str | Path, **environment: str) -> str:
-    result = run("jumpmq", "config", *arguments, **environment)
+    result = run("jumpmq", "config", *arguments, timeout=200, **environment)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

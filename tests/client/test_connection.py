@@ -8,7 +8,7 @@ import pytest
 
 import jumpmq
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.client import publish_frames
+from jumpmq.amqp.client import ClientDelivery, publish_frames
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.testing import BrokerProcess
 
@@ -41,7 +41,7 @@ def test_what_is_published_is_delivered_in_order(amqp: AMQPConnection, queue: st
     publish(amqp, queue, *bodies)
     assert (amqp.unconfirmed, amqp.refused, amqp.returned) == (0, [], [])
     consumer = amqp.consume(queue, 1_000)
-    found = []
+    found: list[ClientDelivery] = []
     while len(found) < len(bodies) and amqp.wait(60):
         found += amqp.deliveries
         amqp.deliveries.clear()

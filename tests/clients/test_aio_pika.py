@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aio_pika
 import pytest
+from aio_pika.abc import AbstractConnection
+from pamqp.commands import Basic
 
 from jumpmq.testing import BrokerProcess
 
-aio_pika = pytest.importorskip("aio_pika", reason="aio-pika is not installed (pip install aio-pika)")
-
 Name = Callable[[str], str]
-Run = Callable[[Callable[["aio_pika.abc.AbstractConnection"], Awaitable[None]]], None]
+Run = Callable[[Callable[[AbstractConnection], Awaitable[None]]], None]
 
 
 @pytest.fixture
@@ -19,11 +20,11 @@ def run(broker: BrokerProcess) -> Run:
     """Runs a coroutine function with an open connection."""
 
     @asynccontextmanager
-    async def connected() -> AsyncIterator["aio_pika.abc.AbstractConnection"]:
+    async def connected() -> AsyncIterator[AbstractConnection]:
         async with await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{broker.port}/") as connection:
             yield connection
 
-    def runner(work: Callable[["aio_pika.abc.AbstractConnection"], Awaitable[None]]) -> None:
+    def runner(work: Callable[[AbstractConnection], Awaitable[None]]) -> None:
         async def main() -> None:
             async with asyncio.timeout(60), connected() as connection:
                 await work(connection)
@@ -34,7 +35,7 @@ def run(broker: BrokerProcess) -> Run:
 
 
 def test_publish_concurrently_and_iterate(run: Run, unique: Name) -> None:
-    async def work(connection) -> None:
+    async def work(connection: AbstractConnection) -> None:
         channel = await connection.channel(publisher_confirms=True)
         exchange = await channel.declare_exchange(unique("aio"), "x-consistent-hash", auto_delete=True)
         queue = await channel.declare_queue(exclusive=True)
@@ -56,17 +57,20 @@ def test_publish_concurrently_and_iterate(run: Run, unique: Name) -> None:
 
 
 def test_an_unroutable_message_raises(run: Run) -> None:
-    async def work(connection) -> None:
+    async def work(connection: AbstractConnection) -> None:
         channel = await connection.channel(on_return_raises=True)
         with pytest.raises(aio_pika.exceptions.DeliveryError) as error:
             await channel.default_exchange.publish(aio_pika.Message(b"lost"), routing_key="nowhere", mandatory=True)
-        assert error.value.message.delivery.reply_code == 312
+        returned = error.value.message
+        assert returned is not None
+        assert isinstance(returned.delivery, Basic.Return)
+        assert returned.delivery.reply_code == 312
 
     run(work)
 
 
 def test_a_message_whose_processing_fails_comes_again(run: Run) -> None:
-    async def work(connection) -> None:
+    async def work(connection: AbstractConnection) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)
         await channel.default_exchange.publish(aio_pika.Message(b"again"), routing_key=queue.name)
@@ -81,7 +85,7 @@ def test_a_message_whose_processing_fails_comes_again(run: Run) -> None:
 
 
 def test_a_missing_queue_raises_and_the_channel_is_reopened(run: Run) -> None:
-    async def work(connection) -> None:
+    async def work(connection: AbstractConnection) -> None:
         channel = await connection.channel()
         with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity) as error:
             await channel.get_queue("ghost")
@@ -92,7 +96,7 @@ def test_a_missing_queue_raises_and_the_channel_is_reopened(run: Run) -> None:
 
 
 def test_a_transaction(run: Run) -> None:
-    async def work(connection) -> None:
+    async def work(connection: AbstractConnection) -> None:
         channel = await connection.channel(publisher_confirms=False)
         queue = await channel.declare_queue(exclusive=True)
         async with channel.transaction():

@@ -1,18 +1,12 @@
 """Bunny, the Ruby client."""
 
-import shutil
-import subprocess
 from collections.abc import Callable
 
 import pytest
+from tests.clients.installed import bunny_is_installed
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 
 from jumpmq.testing import BrokerProcess
-
-
-def bunny_is_installed() -> bool:
-    ruby = shutil.which("ruby")
-    return ruby is not None and subprocess.run([ruby, "-rbunny", "-e", ""], capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not bunny_is_installed(), reason="Bunny is not installed (apt-get install ruby-bunny)")

@@ -1,22 +1,17 @@
 """The RabbitMQ Java client, as Debian packages it."""
 
 import os
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.clients.installed import JARS, has_java
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 
 from jumpmq.testing import BrokerProcess
 
-JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
-
-installed = shutil.which("javac") is not None and all(jar.exists() for jar in JARS)
-
 
 @pytest.mark.skipif(
-    not installed,
+    not has_java,
     reason="the Java client is not installed (apt-get install default-jdk-headless librabbitmq-client-java)",
 )
 def test_a_day_with_the_java_client(broker: BrokerProcess, unique: Callable[[str], str]) -> None:

@@ -3,35 +3,36 @@
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
+import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.conformance.operator import Operator
 from tests.waiting import until
 
 from jumpmq.testing import BrokerProcess
 
-pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
-
 Name = Callable[[str], str]
 
 
 @pytest.fixture
-def parameters(broker: BrokerProcess) -> "pika.URLParameters":
+def parameters(broker: BrokerProcess) -> pika.URLParameters:
     return pika.URLParameters(f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F")
 
 
 @pytest.fixture
-def connection(parameters: "pika.URLParameters") -> Iterator["pika.BlockingConnection"]:
+def connection(parameters: pika.URLParameters) -> Iterator[pika.BlockingConnection]:
     with pika.BlockingConnection(parameters) as opened:
         yield opened
 
 
 @pytest.fixture
-def channel(connection: "pika.BlockingConnection") -> "pika.adapters.blocking_connection.BlockingChannel":
+def channel(connection: pika.BlockingConnection) -> "BlockingChannel":
     return connection.channel()
 
 
-def test_publish_with_confirms_and_read_back(channel, unique: Name) -> None:
+def test_publish_with_confirms_and_read_back(channel: "BlockingChannel", unique: Name) -> None:
     exchange = unique("pika")
     channel.exchange_declare(exchange, "x-consistent-hash", auto_delete=True)
     queues = [channel.queue_declare("", exclusive=True).method.queue for _ in range(2)]
@@ -53,7 +54,7 @@ def test_publish_with_confirms_and_read_back(channel, unique: Name) -> None:
     assert bodies == {f"order {number}" for number in range(100)}
 
 
-def test_an_unroutable_message_raises(channel) -> None:
+def test_an_unroutable_message_raises(channel: "BlockingChannel") -> None:
     channel.confirm_delivery()
     with pytest.raises(pika.exceptions.UnroutableError) as error:
         channel.basic_publish("amq.direct", "nowhere", b"lost", mandatory=True)
@@ -61,7 +62,7 @@ def test_an_unroutable_message_raises(channel) -> None:
     assert (returned.method.reply_code, returned.method.reply_text, returned.body) == (312, "NO_ROUTE", b"lost")
 
 
-def test_a_rejected_message_comes_again(channel) -> None:
+def test_a_rejected_message_comes_again(channel: "BlockingChannel") -> None:
     queue = channel.queue_declare("", exclusive=True).method.queue
     channel.basic_publish("", queue, b"again")
     method, _, _ = channel.basic_get(queue)
@@ -71,32 +72,36 @@ def test_a_rejected_message_comes_again(channel) -> None:
 
 
 @pytest.mark.parametrize("name", ["ключ", "a/b c?d&e=%2F", "🜁"])
-def test_queue_names_may_be_any_text(channel, name: str) -> None:
+def test_queue_names_may_be_any_text(channel: "BlockingChannel", name: str) -> None:
     assert channel.queue_declare(name, exclusive=True).method.queue == name
     channel.basic_publish("", name, b"found")
     assert channel.basic_get(name, auto_ack=True)[2] == b"found"
 
 
-def test_a_channel_error_leaves_the_connection_open(connection, channel) -> None:
+def test_a_channel_error_leaves_the_connection_open(
+    connection: pika.BlockingConnection, channel: "BlockingChannel"
+) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
         channel.queue_declare("ghost", passive=True)
     assert (closed.value.reply_code, closed.value.reply_text) == (404, "NOT_FOUND - no queue 'ghost' in vhost '/'")
     assert connection.channel().queue_declare("", exclusive=True)
 
 
-def test_a_wrong_password(parameters) -> None:
+def test_a_wrong_password(parameters: pika.URLParameters) -> None:
     parameters.credentials = pika.PlainCredentials("guest", "sesame")
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         pika.BlockingConnection(parameters)
 
 
-def test_an_unknown_virtual_host(parameters) -> None:
+def test_an_unknown_virtual_host(parameters: pika.URLParameters) -> None:
     parameters.virtual_host = "ghost"
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="NOT_ALLOWED - vhost ghost not found"):
         pika.BlockingConnection(parameters)
 
 
-def test_a_consumer_is_told_that_its_queue_is_gone(connection, channel) -> None:
+def test_a_consumer_is_told_that_its_queue_is_gone(
+    connection: pika.BlockingConnection, channel: "BlockingChannel"
+) -> None:
     queue = channel.queue_declare("", exclusive=True).method.queue
     told = []
     channel.add_on_cancel_callback(lambda frame: told.append(frame.method.consumer_tag))
@@ -106,7 +111,7 @@ def test_a_consumer_is_told_that_its_queue_is_gone(connection, channel) -> None:
     assert told == [tag]
 
 
-def test_heartbeats_keep_an_idle_connection_open(parameters) -> None:
+def test_heartbeats_keep_an_idle_connection_open(parameters: pika.URLParameters) -> None:
     parameters.heartbeat = 2
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
@@ -114,14 +119,17 @@ def test_heartbeats_keep_an_idle_connection_open(parameters) -> None:
         assert channel.queue_declare("", exclusive=True)
 
 
-def test_a_secret_can_be_renewed(connection) -> None:
+def test_a_secret_can_be_renewed(connection: pika.BlockingConnection) -> None:
     connection.update_secret("guest", "the old one expired")
     assert connection.channel().is_open
 
 
 @pytest.fixture
 def sharded(
-    request: pytest.FixtureRequest, broker: BrokerProcess, channel, unique: Name
+    request: pytest.FixtureRequest,
+    broker: BrokerProcess,
+    channel: "BlockingChannel",
+    unique: Name,
 ) -> Iterator[tuple[str, Operator]]:
     """An exchange of two shards, and who set the policy."""
     if request.config.getoption("--nodes") > 1:
@@ -142,13 +150,15 @@ def sharded(
     channel.exchange_delete(exchange)
 
 
-def test_a_pseudo_queue_is_consumed_without_being_declared(channel, sharded) -> None:
+def test_a_pseudo_queue_is_consumed_without_being_declared(
+    channel: "BlockingChannel", sharded: tuple[str, Operator]
+) -> None:
     exchange, _ = sharded
     for number in range(20):
         channel.basic_publish(exchange, str(number), str(number))
     bodies = set()
 
-    def note(_channel, _method, _properties, body) -> None:
+    def note(_channel: object, _method: object, _properties: object, body: bytes) -> None:
         bodies.add(body)
 
     for _ in range(2):
@@ -157,7 +167,10 @@ def test_a_pseudo_queue_is_consumed_without_being_declared(channel, sharded) -> 
 
 
 def test_a_declaration_of_a_pseudo_queue_is_answered_with_its_name_here_only(
-    broker, parameters, sharded, channel
+    broker: BrokerProcess,
+    parameters: pika.URLParameters,
+    sharded: tuple[str, Operator],
+    channel: "BlockingChannel",
 ) -> None:
     """RabbitMQ names shard 0, which pika takes for no answer: it waits until something else ends the wait, here the
     operator."""
@@ -177,7 +190,7 @@ def test_a_declaration_of_a_pseudo_queue_is_answered_with_its_name_here_only(
         except pika.exceptions.AMQPError as error:
             ended.append(error)
 
-    def found() -> dict:
+    def found() -> dict[str, Any]:
         named = [one for one in operator.see("connections") if _is_named(one, exchange)]
         return named[0] if named and named[0].get("channels") and "send_oct" in named[0] else {}
 
@@ -191,5 +204,6 @@ def test_a_declaration_of_a_pseudo_queue_is_answered_with_its_name_here_only(
     assert isinstance(ended[0], pika.exceptions.ConnectionClosedByBroker)
 
 
-def _is_named(connection: dict, name: str) -> bool:
-    return connection.get("client_properties", {}).get("connection_name") == name
+def _is_named(connection: dict[str, Any], name: str) -> bool:
+    properties: dict[str, object] = connection.get("client_properties", {})
+    return properties.get("connection_name") == name

@@ -1,5 +1,6 @@
 """Programs of pika, aio-pika, Bunny, amqplib and Celery that declare quorum queues, streams and priorities."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -7,7 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import aio_pika
+import pika
 import pytest
+from pamqp.common import FieldTable
+from tests.clients.amqplib import AMQPLIB, global_modules
 
 from jumpmq.testing import BrokerProcess
 
@@ -20,7 +25,6 @@ def url(broker: BrokerProcess) -> str:
 
 
 def test_a_quorum_queue_with_pika(url: str, unique: Name) -> None:
-    pika = pytest.importorskip("pika")
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel, queue = connection.channel(), unique("orders")
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 3})
@@ -41,7 +45,6 @@ def test_a_quorum_queue_with_pika(url: str, unique: Name) -> None:
 
 
 def test_a_stream_with_pika(url: str, unique: Name) -> None:
-    pika = pytest.importorskip("pika")
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel, queue = connection.channel(), unique("events")
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "stream", "x-max-age": "1D"})
@@ -61,24 +64,27 @@ def test_a_stream_with_pika(url: str, unique: Name) -> None:
         channel.queue_delete(queue)
 
 
-async def declare_all_kinds(aio_pika, url: str, prefix: str) -> list[bytes]:
+async def declare_all_kinds(url: str, prefix: str) -> list[bytes]:
     connection = await aio_pika.connect(url)
     async with connection:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=10)
-        bodies = []
-        for arguments in ({"x-queue-type": "quorum"}, {"x-max-priority": 5}, {"x-queue-type": "stream"}):
+        bodies: list[bytes] = []
+        kinds: list[FieldTable] = [{"x-queue-type": "quorum"}, {"x-max-priority": 5}, {"x-queue-type": "stream"}]
+        for arguments in kinds:
             name = f"{prefix}-{len(bodies)}"
             queue = await channel.declare_queue(name, durable=True, arguments=arguments)
             for priority in (1, 3):
                 message = aio_pika.Message(b"%d" % priority, priority=priority)
                 await channel.default_exchange.publish(message, routing_key=name)
-            offset = {"x-stream-offset": "first"} if arguments.get("x-queue-type") == "stream" else None
+            offset: FieldTable | None = (
+                {"x-stream-offset": "first"} if arguments.get("x-queue-type") == "stream" else None
+            )
             got = []
             async with queue.iterator(arguments=offset) as messages:
-                async for message in messages:
-                    got.append(message.body)
-                    await message.ack()
+                async for delivered in messages:
+                    got.append(delivered.body)
+                    await delivered.ack()
                     if len(got) == 2:
                         break
             bodies.append(b" ".join(got))
@@ -87,10 +93,7 @@ async def declare_all_kinds(aio_pika, url: str, prefix: str) -> list[bytes]:
 
 
 def test_all_kinds_with_aio_pika(url: str, unique: Name) -> None:
-    aio_pika = pytest.importorskip("aio_pika")
-    import asyncio
-
-    bodies = asyncio.run(declare_all_kinds(aio_pika, url, unique("kinds")))
+    bodies = asyncio.run(declare_all_kinds(url, unique("kinds")))
     assert bodies == [b"1 3", b"3 1", b"1 3"]
 
 
@@ -119,48 +122,12 @@ end
 connection.close
 """
 
-AMQPLIB = """
-const amqplib = require('amqplib');
-(async () => {
-  const connection = await amqplib.connect(process.argv[2]);
-  const kinds = [{'x-queue-type': 'quorum'}, {'x-max-priority': 5}, {'x-queue-type': 'stream'}];
-  for (const [i, args] of kinds.entries()) {
-    const channel = await connection.createConfirmChannel();
-    const queue = `${process.argv[3]}-${i}`;
-    await channel.assertQueue(queue, {durable: true, arguments: args});
-    for (const priority of [1, 3]) channel.sendToQueue(queue, Buffer.from(`${priority}`), {priority});
-    await channel.waitForConfirms();
-    await channel.prefetch(10);
-    const bodies = [];
-    await new Promise(resolve => channel.consume(queue, message => {
-      if (message === null) return;  // the queue is gone
-      channel.ack(message);
-      if (bodies.push(message.content.toString()) === 2) resolve();
-    }, args['x-queue-type'] === 'stream' ? {arguments: {'x-stream-offset': 'first'}} : {}));
-    console.log(bodies.join(' '));
-    await channel.deleteQueue(queue);
-    await channel.close();
-  }
-  await connection.close();
-})();
-"""
-
-AMQPLIB_PROGRAM = "process.argv.splice(1, 0, '');" + AMQPLIB
-"""What `node -e` runs, with an address and a queue's name as arguments."""
-
-
-def global_modules() -> str:
-    """Where npm installs for everybody, which Node itself does not look into."""
-    if shutil.which("npm") is None:
-        return ""
-    return subprocess.run(["npm", "root", "--global"], capture_output=True, text=True, check=True).stdout.strip()
-
 
 @pytest.mark.parametrize(
     ("command", "probe", "program"),
     [
         (["ruby", "-e"], 'require "bunny"', BUNNY),
-        (["node", "-e"], "require('amqplib')", AMQPLIB_PROGRAM),
+        (["node", "-e"], "require('amqplib')", AMQPLIB),
     ],
     ids=["bunny", "amqplib"],
 )

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import aio_pika
 import pika
 import pytest
+from aio_pika.abc import AbstractIncomingMessage
+from tests.clients.installed import JARS, has_java
 from tests.clients.programmes import FOLDER
-from tests.clients.test_java_client import JARS
-from tests.clients.test_java_client import installed as has_java
 from tests.etcd import etcd, needs_etcd
 
 from jumpmq.testing import JumpMQ
@@ -75,7 +76,6 @@ def test_pika_takes_the_next_address(nodes: list[JumpMQ]) -> None:
 
 def test_a_robust_connection_of_aio_pika_goes_on_where_a_name_leads(nodes: list[JumpMQ]) -> None:
     """aio-pika knows one address, in a cluster a name or a proxy: here a port that leads to a node that runs."""
-    aio_pika = pytest.importorskip("aio_pika", reason="aio-pika is not installed (pip install aio-pika)")
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for node in nodes[:2]:
@@ -104,7 +104,7 @@ def test_a_robust_connection_of_aio_pika_goes_on_where_a_name_leads(nodes: list[
             queue = await channel.get_queue(QUEUE)
             arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
-            async def take(message: "aio_pika.abc.AbstractIncomingMessage") -> None:
+            async def take(message: AbstractIncomingMessage) -> None:
                 await message.ack()
                 arrived.put_nowait(message.body)
 

@@ -12,7 +12,7 @@ import pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from kombu import Connection, Consumer, Queue
-from tests.clients.test_bunny import bunny_is_installed
+from tests.clients.installed import bunny_is_installed
 
 import jumpmq
 from jumpmq.management import ManagementClient

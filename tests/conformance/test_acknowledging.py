@@ -1,5 +1,7 @@
 """Messages that are delivered and not yet settled, and what settles them."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.wire import Basic, Channel, ChannelClosed, Content, Queue, WireChannel, login
 
@@ -113,7 +115,9 @@ def test_closing_a_channel_gives_its_messages_back(channel: WireChannel, queue: 
     assert (message.body, message.method.redelivered) == (b"kept", True)
 
 
-def test_losing_a_connection_gives_its_messages_back(broker: BrokerProcess, channel: WireChannel, unique) -> None:
+def test_losing_a_connection_gives_its_messages_back(
+    broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
+) -> None:
     shared = channel.queue(unique("shared"), exclusive=False, auto_delete=True)
     channel.publish("", shared, b"kept")
     lost = login(broker.port)
@@ -140,7 +144,9 @@ def test_tags_of_get_and_consume_are_one_sequence(channel: WireChannel, queue: s
     assert [got.method.delivery_tag, *(delivery.method.delivery_tag for delivery in channel.take(2))] == [1, 2, 3]
 
 
-def test_a_queue_that_refuses_beyond_its_length_keeps_what_returns_to_it(channel: WireChannel, unique) -> None:
+def test_a_queue_that_refuses_beyond_its_length_keeps_what_returns_to_it(
+    channel: WireChannel, unique: Callable[[str], str]
+) -> None:
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     queue = channel.queue(unique("queue"), arguments=arguments)
     channel.consume(queue, "reader")

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 import requests
-from tests.cli.commands import serving
+from tests.cli.commands import Serving, serving
 
 
 def logged(tmp_path: Path, *arguments: str) -> str:
@@ -19,7 +20,7 @@ def logged(tmp_path: Path, *arguments: str) -> str:
     return log.read_text()
 
 
-def work(broker) -> None:
+def work(broker: Serving) -> None:
     url, guest = f"{broker.http_url.replace('guest:guest@', '')}/api", ("guest", "guest")
     requests.put(f"{url}/users/mallory", json={"password": "top secret", "tags": "management"}, auth=guest)
     none = {"configure": "^$", "write": "", "read": ""}
@@ -42,7 +43,7 @@ def test_json(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in logged(tmp_path, "--log-format", "json").splitlines()]
     audit = [line for line in lines if line["logger"] == "jumpmq.audit"]
 
-    def found(event: str, *names: str) -> list[tuple]:
+    def found(event: str, *names: str) -> list[tuple[Any, ...]]:
         return [tuple(line.get(name) for name in names) for line in audit if line["event"] == event]
 
     assert ("mallory", "127.0.0.1", "HTTP") in found("login", "user", "address", "mechanism")

@@ -124,7 +124,7 @@ def test_what_comes_is_moved_definitions_too(old: Any, new: Any, vhost: str) -> 
 def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost: str) -> None:
     """A quorum queue drops what was given back more often than its limit."""
     limited = {"x-queue-type": "quorum", "x-delivery-limit": 2}
-    policy = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
+    policy: dict[str, Any] = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
     requests.put(f"{new.http_url}/api/policies/{vhost}/short", json=policy).raise_for_status()
     said: list[str] = []
     with confirming_channel(old.port, vhost) as opened:

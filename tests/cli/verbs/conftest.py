@@ -1,16 +1,14 @@
 """A broker of its own for each file, and a jumpmqctl that speaks to it."""
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run
+from tests.cli.verbs.control import Control, Failure, Output
 
 import jumpmq
-
-Control = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def control(running: jumpmq.RunningBroker) -> Control:
 
 
 @pytest.fixture
-def output(control: Control) -> Callable[..., str]:
+def output(control: Control) -> Output:
     """Runs jumpmqctl, which must succeed in silence on stderr, and returns its standard output."""
 
     def succeed(*arguments: str) -> str:
@@ -39,7 +37,7 @@ def output(control: Control) -> Callable[..., str]:
 
 
 @pytest.fixture
-def failure(control: Control) -> Callable[..., tuple[int, str]]:
+def failure(control: Control) -> Failure:
     """Runs jumpmqctl, which must fail, and returns the exit status and what stands on stderr."""
 
     def fail(*arguments: str) -> tuple[int, str]:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import run
+from tests.cli.verbs.control import Failure, Output
 from tests.http.api import API
 from tests.waiting import until
 
 import jumpmq
 from jumpmq.cli.absent import REASONS
-from jumpmq.cli.jumpmqctl import GroupedVerbs
+from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.testing import JumpMQ
 
 RABBITMQS = (Path(__file__).parent.parent / "rabbitmq_verbs.txt").read_text().split()
@@ -25,7 +26,7 @@ def url_of(broker: JumpMQ) -> str:
     return f"http://guest:guest@127.0.0.1:{broker.http_port}"
 
 
-def test_a_healthy_node(output, running: jumpmq.RunningBroker) -> None:
+def test_a_healthy_node(output: Output, running: jumpmq.RunningBroker) -> None:
     node = "jumpmq@sparrow"
     assert output("-q", "alarms") == f"Node {node} reported no alarms, local or clusterwide\n"
     assert output("-q", "check_alarms") == f"Node {node} reported no alarms, local or clusterwide\n"
@@ -40,7 +41,7 @@ def test_a_healthy_node(output, running: jumpmq.RunningBroker) -> None:
     assert output("-q", "server_version") == output("version")
 
 
-def test_what_is_not_well_is_an_exit_status(failure, running: jumpmq.RunningBroker) -> None:
+def test_what_is_not_well_is_an_exit_status(failure: Failure, running: jumpmq.RunningBroker) -> None:
     status, said = failure("check_port_listener", "1")
     assert (status, "No listener for port 1 is active" in said) == (69, True)
     status, said = failure("check_protocol_listener", "mqtt")
@@ -52,7 +53,7 @@ def test_what_is_not_well_is_an_exit_status(failure, running: jumpmq.RunningBrok
         assert "disk space alarm on node" in run("jumpmqctl", "alarms", JUMPMQ_URL=url_of(full)).stdout
 
 
-def test_a_hash_of_a_password_logs_its_user_in(output, running: jumpmq.RunningBroker) -> None:
+def test_a_hash_of_a_password_logs_its_user_in(output: Output, running: jumpmq.RunningBroker) -> None:
     kept = output("hash_password", "secret").strip()
     octets = base64.b64decode(kept)
     assert octets[4:] == hashlib.sha256(octets[:4] + b"secret").digest()
@@ -61,7 +62,7 @@ def test_a_hash_of_a_password_logs_its_user_in(output, running: jumpmq.RunningBr
     assert output("-q", "authenticate_user", "hashed", "secret") == "Success\n"
 
 
-def test_permissions_in_all_virtual_hosts(output, failure) -> None:
+def test_permissions_in_all_virtual_hosts(output: Output, failure: Failure) -> None:
     output("add_vhost", "east")
     output("add_user", "ann", "secret")
     output("set_permissions_globally", "ann", "^a", "^b", "^c")
@@ -70,7 +71,7 @@ def test_permissions_in_all_virtual_hosts(output, failure) -> None:
     assert failure("set_permissions_globally", "nobody", "", "", "")[0] == 67
 
 
-def test_metadata_of_a_virtual_host(output, failure, running: jumpmq.RunningBroker) -> None:
+def test_metadata_of_a_virtual_host(output: Output, failure: Failure, running: jumpmq.RunningBroker) -> None:
     output("add_vhost", "west", "--description", "before", "--tags", "a", "--home", "2")
     assert API(running.http_url).get("vhosts", "west")["home"] == 2
     listed = output("list_vhosts", "name", "home", "--no-table-headers", "--quiet").splitlines()
@@ -85,7 +86,7 @@ def test_metadata_of_a_virtual_host(output, failure, running: jumpmq.RunningBrok
     assert failure("add_vhost", "east", "--home", "-1")[0] == 64
 
 
-def test_waiting_for_nodes_and_shutting_down(output, failure) -> None:
+def test_waiting_for_nodes_and_shutting_down(output: Output, failure: Failure) -> None:
     output("await_online_nodes", "1")
     with JumpMQ() as other:
         assert run("jumpmqctl", "shutdown", JUMPMQ_URL=url_of(other)).returncode == 0
@@ -93,7 +94,7 @@ def test_waiting_for_nodes_and_shutting_down(output, failure) -> None:
 
 
 @pytest.mark.parametrize("verb", ["eval", "disable", "delete_member", "log_tail"])
-def test_a_verb_that_is_not_there_is_answered_with_a_sentence(failure, verb: str) -> None:
+def test_a_verb_that_is_not_there_is_answered_with_a_sentence(failure: Failure, verb: str) -> None:
     said = f"Error (argument validation): jumpmqctl has no '{verb}': {REASONS[verb]}.\n"
     assert failure(verb, "anything") == (64, said)
 

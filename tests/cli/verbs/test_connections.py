@@ -4,9 +4,11 @@ import json
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Failure, Output
 
 
-def test_clients_are_listed(channel, output) -> None:
+def test_clients_are_listed(channel: BlockingChannel, output: Output) -> None:
     channel.queue_declare("orders")
     channel.basic_qos(prefetch_count=5)
     channel.basic_consume("orders", lambda *_: None, consumer_tag="packer")
@@ -22,14 +24,14 @@ def test_clients_are_listed(channel, output) -> None:
     assert output("-s", "list_consumers") == f"orders\t{connection['name']} (1)\tpacker\ttrue\t5\ttrue\t[]\n"
 
 
-def test_a_connection_is_closed_by_the_pid_listed(channel, output) -> None:
+def test_a_connection_is_closed_by_the_pid_listed(channel: BlockingChannel, output: Output) -> None:
     (pid,) = output("-s", "list_connections", "pid").splitlines()
     output("close_connection", pid, "go home\nnow")
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="go home now"):
         channel.queue_declare("orders")
 
 
-def test_all_connections_of_a_virtual_host_are_closed(channel, output) -> None:
+def test_all_connections_of_a_virtual_host_are_closed(channel: BlockingChannel, output: Output) -> None:
     assert output("close_all_connections", "-p", "elsewhere", "bye").splitlines()[1:] == ["Closed 0 connections"]
     assert output("close_all_connections", "bye").splitlines() == [
         "Closing all connections in vhost /, reason: bye...",
@@ -39,5 +41,5 @@ def test_all_connections_of_a_virtual_host_are_closed(channel, output) -> None:
         channel.queue_declare("orders")
 
 
-def test_no_such_connection(failure) -> None:
+def test_no_such_connection(failure: Failure) -> None:
     assert failure("close_connection", "nobody", "bye") == (69, "Error:\nthere is no connection nobody\n")

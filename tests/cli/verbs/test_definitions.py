@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run
+from tests.cli.verbs.control import Failure, Output
 
 import jumpmq
 
 
-def test_definitions_go_to_another_broker(running: jumpmq.RunningBroker, output, channel, tmp_path: Path) -> None:
+def test_definitions_go_to_another_broker(
+    running: jumpmq.RunningBroker, output: Output, channel: BlockingChannel, tmp_path: Path
+) -> None:
     channel.exchange_declare("prices", "x-consistent-hash", durable=True)
     channel.queue_declare("prices-1", durable=True)
     channel.queue_bind("prices-1", "prices", "3")
@@ -22,11 +26,11 @@ def test_definitions_go_to_another_broker(running: jumpmq.RunningBroker, output,
         assert "prices\t3\n" in bindings.stdout
 
 
-def test_a_dash_is_standard_output(output) -> None:
+def test_a_dash_is_standard_output(output: Output) -> None:
     assert {"users", "vhosts", "policies", "queues"} <= json.loads(output("export_definitions", "-")).keys()
 
 
-def test_files_that_cannot_be(failure, tmp_path: Path) -> None:
+def test_files_that_cannot_be(failure: Failure, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text("not JSON")
     missing = tmp_path / "missing" / "definitions.json"

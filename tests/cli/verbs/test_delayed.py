@@ -3,9 +3,13 @@
 import json
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Control, Output
 
 
-def test_what_an_exchange_delays_is_listed_and_cancelled(channel, control, output) -> None:
+def test_what_an_exchange_delays_is_listed_and_cancelled(
+    channel: BlockingChannel, control: Control, output: Output
+) -> None:
     channel.exchange_declare("later", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
     channel.confirm_delivery()
     for delay in (3_600_000, 7_200_000, 1_800_000):
@@ -26,7 +30,7 @@ def test_what_an_exchange_delays_is_listed_and_cancelled(channel, control, outpu
     assert json.loads(output("list_delayed", "later", "--formatter", "json")) == []
 
 
-def test_what_cannot_be_listed_or_cancelled(channel, control) -> None:
+def test_what_cannot_be_listed_or_cancelled(channel: BlockingChannel, control: Control) -> None:
     for arguments, status, words in (
         (["list_delayed", "amq.direct"], 65, "is of type direct, which delays nothing"),
         (["cancel_delayed", "none", "1"], 65, "not found"),

@@ -1,15 +1,18 @@
 """`list_group_offsets`, `set_group_offset` and `delete_group_offset`."""
 
 import json
+from collections.abc import Callable
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Control, Output
 
 STREAM = {"x-queue-type": "stream"}
 
 
 @pytest.fixture
-def streams(channel, unique):
+def streams(channel: BlockingChannel, unique: Callable[[str], str]) -> list[str]:
     names = [unique("s"), unique("s")]
     channel.confirm_delivery()
     for name in names:
@@ -19,10 +22,10 @@ def streams(channel, unique):
     return names
 
 
-def test_offsets_are_listed_set_and_deleted(streams, output, unique):
+def test_offsets_are_listed_set_and_deleted(streams: list[str], output: Output, unique: Callable[[str], str]) -> None:
     group = unique("g")
 
-    def offsets():
+    def offsets() -> dict[str, tuple[int, int]]:
         found = json.loads(output("list_group_offsets", "--formatter", "json"))
         return {one["queue"]: (one["offset"], one["lag"]) for one in found if one["group"] == group}
 
@@ -40,7 +43,9 @@ def test_offsets_are_listed_set_and_deleted(streams, output, unique):
     assert offsets() == {}
 
 
-def test_units_have_their_offset(streams, channel, output, unique):
+def test_units_have_their_offset(
+    streams: list[str], channel: BlockingChannel, output: Output, unique: Callable[[str], str]
+) -> None:
     group = unique("g")
     channel.basic_qos(prefetch_count=1)
     for name in streams:
@@ -60,6 +65,6 @@ def test_units_have_their_offset(streams, channel, output, unique):
         (["set_group_offset", "g", "first", "no-queue"], "no queue 'no-queue' in vhost '/'"),
     ],
 )
-def test_what_cannot_be(streams, control, arguments, reason):
+def test_what_cannot_be(streams: list[str], control: Control, arguments: list[str], reason: str) -> None:
     result = control(*(streams[0] if word == "STREAM" else word for word in arguments))
     assert (result.returncode != 0, reason in result.stderr) == (True, True), result.stderr

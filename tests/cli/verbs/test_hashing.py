@@ -1,15 +1,18 @@
 """`shards` and `consistent_hash_exchange_ring_state`."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Control, Failure, Output
 
 SHARD = "sharding: shard.images - jumpmq@sparrow - "
 POLICY = ("set_policy", "images-shard", "^shard.images$", '{"shards-per-node": 2, "routing-key": "1234"}')
 
 
 @pytest.fixture
-def sharded(channel, output):
+def sharded(channel: BlockingChannel, output: Output) -> Iterator[BlockingChannel]:
     """The channel of a client that has declared an exchange with two shards, which are gone after the test."""
     output(*POLICY)
     channel.exchange_declare("shard.images", "x-modulus-hash")
@@ -19,7 +22,7 @@ def sharded(channel, output):
         channel.queue_delete(f"{SHARD}{number}")
 
 
-def test_shards_and_their_skew(control, sharded) -> None:
+def test_shards_and_their_skew(control: Control, sharded: BlockingChannel) -> None:
     sharded.confirm_delivery()
     for number in range(40):
         sharded.basic_publish("shard.images", str(number), b"x")
@@ -30,7 +33,7 @@ def test_shards_and_their_skew(control, sharded) -> None:
     assert [shard["skew"] for shard in shards] == [shard["messages"] / 20 for shard in shards]
 
 
-def test_a_warning_of_messages_without_a_consumer(control, sharded) -> None:
+def test_a_warning_of_messages_without_a_consumer(control: Control, sharded: BlockingChannel) -> None:
     sharded.basic_consume("shard.images", lambda *_: None)  # from shard 0
     sharded.confirm_delivery()
     for number in range(2):
@@ -43,11 +46,11 @@ def test_a_warning_of_messages_without_a_consumer(control, sharded) -> None:
     assert result.stderr == f"Warning: shard '{SHARD}1' has 1 messages and no consumer\n"
 
 
-def test_shards_of_nothing(failure) -> None:
+def test_shards_of_nothing(failure: Failure) -> None:
     assert failure("shards", "nothing") == (65, "Error:\nExchange 'nothing' does not exist in virtual host '/'\n")
 
 
-def test_the_ring(channel, output) -> None:
+def test_the_ring(channel: BlockingChannel, output: Output) -> None:
     channel.exchange_declare("ring", "x-consistent-hash")
     for queue, weight in (("a", "1"), ("b", "2"), ("c", "1")):
         channel.queue_declare(queue)
@@ -63,18 +66,18 @@ def test_the_ring(channel, output) -> None:
 
 
 @pytest.mark.parametrize("exchange", ["nothing", "amq.topic"])
-def test_no_ring(failure, exchange: str) -> None:
+def test_no_ring(failure: Failure, exchange: str) -> None:
     status, said = failure("consistent_hash_exchange_ring_state", exchange)
     assert status == 65
     assert f"'{exchange}'" in said
 
 
-def test_no_shards(failure) -> None:
+def test_no_shards(failure: Failure) -> None:
     status, said = failure("shards", "amq.topic")
     assert (status, said) == (65, "Error:\nExchange 'amq.topic' in virtual host '/' is not sharded\n")
 
 
-def test_a_key_is_explained(channel, output, failure) -> None:
+def test_a_key_is_explained(channel: BlockingChannel, output: Output, failure: Failure) -> None:
     channel.exchange_declare("explained", "x-consistent-hash")
     for queue in ("x", "y"):
         channel.queue_declare(queue)

@@ -1,11 +1,14 @@
 """`move_queue` and `drain`, as operators call them."""
 
 import json
+from typing import Any
 
 import pika
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run
+from tests.cli.verbs.control import Failure
 from tests.etcd import needs_etcd
 from tests.several_nodes import SeveralNodes
 
@@ -14,7 +17,7 @@ import jumpmq
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
-def queues_of(url: str) -> dict[str, dict]:
+def queues_of(url: str) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in requests.get(f"{url}/api/queues", timeout=10).json()}
 
 
@@ -46,7 +49,9 @@ def test_a_queue_moves_from_worker_to_worker() -> None:
             assert reason in result.stderr
 
 
-def test_a_broker_alone_has_nowhere_to_move_a_queue_to(running: jumpmq.RunningBroker, channel, failure) -> None:
+def test_a_broker_alone_has_nowhere_to_move_a_queue_to(
+    running: jumpmq.RunningBroker, channel: BlockingChannel, failure: Failure
+) -> None:
     channel.queue_declare("stays", durable=True)
     assert failure("move_queue", "stays") == (69, "Error:\nno other node runs\n")
 

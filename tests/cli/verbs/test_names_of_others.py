@@ -2,8 +2,11 @@
 
 import json
 import unicodedata
+from collections.abc import Callable
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Control, Output
 
 NASTY = "q\x1b]0;title\x07\x1b[2J\x9b31m\t\x7f\u202egnp\u2028\u200f end"
 ESCAPED = r"q\x1b]0;title\x07\x1b[2J\x9b31m\t\x7f\u202egnp\u2028\u200f end"
@@ -14,7 +17,13 @@ def is_text(shown: str) -> bool:
 
 
 @pytest.mark.parametrize("formatter", ["table", "pretty_table", "csv", "json"])
-def test_listings_escape_what_is_not_printed(channel, output, unique, formatter, monkeypatch):
+def test_listings_escape_what_is_not_printed(
+    channel: BlockingChannel,
+    output: Output,
+    unique: Callable[[str], str],
+    formatter: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     name = unique(NASTY)
     channel.queue_declare(name, arguments={"x-dead-letter-exchange": f"{NASTY}\r\n"})
@@ -27,7 +36,9 @@ def test_listings_escape_what_is_not_printed(channel, output, unique, formatter,
     channel.queue_delete(name)
 
 
-def test_sentences_and_errors_escape_it_too(channel, control, output, unique):
+def test_sentences_and_errors_escape_it_too(
+    channel: BlockingChannel, control: Control, output: Output, unique: Callable[[str], str]
+) -> None:
     name = unique(NASTY)
     channel.queue_declare(name)
     assert is_text(output("explain", name))

@@ -3,24 +3,26 @@
 import json
 from pathlib import Path
 
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run, serving
+from tests.cli.verbs.control import Failure, Output
 
 import jumpmq
 
 
-def test_ping(output) -> None:
+def test_ping(output: Output) -> None:
     assert output("-q", "ping") == "Ping succeeded\n"
     assert json.loads(output("ping", "--formatter", "json")) == {"message": "Ping succeeded"}
 
 
-def test_status(output, channel) -> None:
+def test_status(output: Output, channel: BlockingChannel) -> None:
     lines = output("status").splitlines()
     assert lines[0] == "Status of node jumpmq@sparrow ..."
     assert {"Node name: jumpmq@sparrow", "Connection count: 1", "Virtual host count: 1", "(none)"} <= set(lines)
     assert not [line for line in lines if "None" in line]
 
 
-def test_status_as_json(output, running: jumpmq.RunningBroker) -> None:
+def test_status_as_json(output: Output, running: jumpmq.RunningBroker) -> None:
     status = json.loads(output("status", "--formatter", "json"))
     assert status["node"] == "jumpmq@sparrow"
     assert {one["port"] for one in status["listeners"]} == {running.port, running.http_port}
@@ -35,7 +37,7 @@ def test_stop(tmp_path: Path) -> None:
         assert run("jumpmqctl", "stop", "--idempotent", "--url", broker.http_url).returncode == 0
 
 
-def test_a_broker_inside_a_program_is_not_stopped(failure) -> None:
+def test_a_broker_inside_a_program_is_not_stopped(failure: Failure) -> None:
     assert failure("stop") == (69, "Error:\nthis broker runs inside another program, which stops it\n")
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import run
 
-NOWHERE = {"JUMPMQ_URL": "http://guest:guest@127.0.0.1:9"}
+NOWHERE = "http://guest:guest@127.0.0.1:9"
 
 
 def ctl(*words: str) -> tuple[int, str, str]:
     """Status and output of `jumpmqctl`, beside no broker."""
-    result = run("jumpmqctl", *words, **NOWHERE)
+    result = run("jumpmqctl", *words, JUMPMQ_URL=NOWHERE)
     return result.returncode, result.stdout, result.stderr
 
 

@@ -2,10 +2,13 @@
 
 import json
 
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.cli.verbs.control import Control, Output
+
 from jumpmq.queues.slots import slot_of
 
 
-def test_slots_are_listed_and_explained(channel, control, output) -> None:
+def test_slots_are_listed_and_explained(channel: BlockingChannel, control: Control, output: Output) -> None:
     channel.queue_declare("slotted", arguments={"x-slots": 8, "x-in-flight-per-slot": 1})
     channel.confirm_delivery()
     for _ in range(2):
@@ -22,7 +25,7 @@ def test_slots_are_listed_and_explained(channel, control, output) -> None:
     assert (both.returncode, "give one of a key, a slot and a message" in both.stderr) == (64, True)
 
 
-def test_a_key_that_waits_in_a_queue_without_slots(channel, output) -> None:
+def test_a_key_that_waits_in_a_queue_without_slots(channel: BlockingChannel, output: Output) -> None:
     channel.exchange_declare("ring", "x-consistent-hash", arguments={"ordered-scaling": True})
     for name in ("old", "new"):
         channel.queue_declare(name)
@@ -40,7 +43,7 @@ def test_a_key_that_waits_in_a_queue_without_slots(channel, output) -> None:
     channel.basic_nack(frame.delivery_tag)
 
 
-def test_a_queue_without_slots_has_none(channel, control) -> None:
+def test_a_queue_without_slots_has_none(channel: BlockingChannel, control: Control) -> None:
     channel.queue_declare("plain")
     for arguments in (["list_slots", "plain"], ["explain", "plain", "--slot", "0"]):
         result = control(*arguments)
