@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 from tests.clients.installed import bunny_is_installed
-from tests.conformance.test_example_programs import COUNTS
+from tests.conformance.example_counts import COUNTS
 
 import jumpmq
 from jumpmq.hashing import HashRing

@@ -12,7 +12,7 @@ TRIALS = 10
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T]) -> T:
+def until(look: Callable[[], T | None]) -> T:
     """What a function finds, once it finds something that is true.
 
     Raises:

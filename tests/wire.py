@@ -62,6 +62,12 @@ class Content:
     properties: Basic.Properties
     body: bytes
 
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers of a message that has some."""
+        assert self.properties.headers is not None
+        return self.properties.headers
+
 
 def frame(kind: int, channel: int, payload: bytes, *, size: int | None = None, end: bytes = b"\xce") -> bytes:
     """The octets of one frame; ``size`` and ``end`` let a test lie about them."""

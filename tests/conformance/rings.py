@@ -1,6 +1,6 @@
 """Hash exchanges with queues bound in order, and where each of many messages arrives."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.wire import Basic, Queue, WireChannel
@@ -46,7 +46,7 @@ class Ring:
         """Number of the queue that owns a bucket."""
         return self._owners[bucket]
 
-    def place(self, publications: list[Publication]) -> list[int]:
+    def place(self, publications: Sequence[Publication]) -> list[int]:
         """Publish messages and return the number of the queue that each arrived in.
 
         Raises:

@@ -113,7 +113,7 @@ def answers(operator: Operator, port: int) -> dict[str, Shape]:
     names["CHANNEL"] = operator.see("vhosts", VHOST, "channels")[0]["name"]
     names["PROPS"] = operator.see("bindings", VHOST, "e", "e", "q", "q")[0]["properties_key"]
     nodes = {one["name"] for one in operator.see("nodes")}
-    shapes = {}
+    shapes: dict[str, Shape] = {}
     for path in (*PATHS, *EVERYWHERE):
         asked, _, query = path.partition("?")
         response = operator.ask("GET", *(names.get(part, part) for part in asked.split("/")), params=query)

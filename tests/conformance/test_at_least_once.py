@@ -72,8 +72,7 @@ class World:
             self.channel.send(Basic.Reject(self.arrival(queue).method.delivery_tag, False))
 
     def arrival(self, queue: str) -> Content:
-        found: Content = until(lambda: self.channel.get(queue, no_ack=False))
-        return found
+        return until(lambda: self.channel.get(queue, no_ack=False))
 
     def waits(self, queue: str, count: int) -> None:
         """Wait until so many letters wait, as an operator sees it."""
@@ -95,7 +94,7 @@ def world(broker: BrokerProcess, channel: WireChannel, operator: Operator, uniqu
 @pytest.mark.parametrize("reason", ["rejected", "expired", "delivery_limit"])
 def test_a_letter_says_why_it_died(world: World, reason: str) -> None:
     target = world.target()
-    arguments = {"expired": {"message_ttl": 20}, "delivery_limit": {"delivery_limit": 1}}
+    arguments: dict[str, dict[str, Any]] = {"expired": {"message_ttl": 20}, "delivery_limit": {"delivery_limit": 1}}
     source = world.source(**arguments.get(reason, {}))
     if reason == "rejected":
         world.reject(source, b"1")
@@ -104,7 +103,7 @@ def test_a_letter_says_why_it_died(world: World, reason: str) -> None:
     for _ in range(2 if reason == "delivery_limit" else 0):
         world.channel.send(Basic.Nack(world.arrival(source).method.delivery_tag, requeue=True))
     letter = world.arrival(target)
-    headers = letter.properties.headers
+    headers = letter.headers
     assert letter.body == b"1"
     assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (source, reason)
     (death,) = headers["x-death"]

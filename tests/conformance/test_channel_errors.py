@@ -13,6 +13,32 @@ pytestmark = pytest.mark.usefixtures("bystander")
 Mistake = tuple[Callable[[WireChannel, str], Any], int, str]
 """What is done, given a channel and a queue of the test's own; then the reply code, and the text with {queue} in it."""
 
+
+def _publish_to_an_internal_exchange(channel: WireChannel, queue: str) -> None:
+    channel.exchange(queue, "fanout", internal=True)
+    channel.publish(queue, "key")
+
+
+def _acknowledge_twice(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue)
+    channel.get(queue, no_ack=False)
+    for _ in range(2):
+        channel.send(Basic.Ack(delivery_tag=1))
+
+
+def _delete_although_not_empty(channel: WireChannel, queue: str) -> None:
+    channel.confirm_select()
+    channel.publish("", queue)
+    channel.wait_for_confirms()
+    channel.call(Queue.Delete(queue=queue, if_empty=True))
+
+
+def _delete_although_bound(channel: WireChannel, queue: str) -> None:
+    channel.exchange(queue, "fanout")
+    channel.bind(queue, queue)
+    channel.call(Exchange.Delete(exchange=queue, if_unused=True))
+
+
 MISSING: dict[str, Mistake] = {
     "passive declare of a queue": (
         lambda channel, _: channel.call(Queue.Declare(queue="ghost", passive=True)),
@@ -162,7 +188,7 @@ FORBIDDEN: dict[str, Mistake] = {
         403, "ACCESS_REFUSED - operation not permitted on the default exchange",
     ),
     "publishing to an internal exchange": (
-        lambda channel, queue: [channel.exchange(queue, "fanout", internal=True), channel.publish(queue, "key")],
+        _publish_to_an_internal_exchange,
         403, "ACCESS_REFUSED - cannot publish to internal exchange '{queue}' in vhost '/'",
     ),
 }  # fmt: skip
@@ -173,10 +199,7 @@ UNTIMELY: dict[str, Mistake] = {
         406, "PRECONDITION_FAILED - unknown delivery tag 82",
     ),
     "ack of one tag twice": (
-        lambda channel, queue: [
-            channel.publish("", queue), channel.get(queue, no_ack=False),
-            channel.send(Basic.Ack(delivery_tag=1)), channel.send(Basic.Ack(delivery_tag=1)),
-        ],
+        _acknowledge_twice,
         406, "PRECONDITION_FAILED - unknown delivery tag 1",
     ),
     "nack of an unknown tag": (
@@ -188,10 +211,7 @@ UNTIMELY: dict[str, Mistake] = {
         406, "PRECONDITION_FAILED - unknown delivery tag 6",
     ),
     "deleting a queue that is not empty": (
-        lambda channel, queue: [
-            channel.confirm_select(), channel.publish("", queue), channel.wait_for_confirms(),
-            channel.call(Queue.Delete(queue=queue, if_empty=True)),
-        ],
+        _delete_although_not_empty,
         406, "PRECONDITION_FAILED - queue '{queue}' in vhost '/' not empty",
     ),
     "deleting a queue that is in use": (
@@ -199,10 +219,7 @@ UNTIMELY: dict[str, Mistake] = {
         406, "PRECONDITION_FAILED - queue '{queue}' in vhost '/' in use",
     ),
     "deleting an exchange that is in use": (
-        lambda channel, queue: [
-            channel.exchange(queue, "fanout"), channel.bind(queue, queue),
-            channel.call(Exchange.Delete(exchange=queue, if_unused=True)),
-        ],
+        _delete_although_bound,
         406, "PRECONDITION_FAILED - exchange '{queue}' in vhost '/' in use",
     ),
     "a second consumer where one is exclusive": (

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from tests.wire import Basic, Channel, ChannelClosed, Connection, ConnectionClosed, Method, Queue, WireChannel, login
+from pamqp.base import Frame as Method
+from tests.wire import Basic, Channel, ChannelClosed, Connection, ConnectionClosed, Queue, WireChannel, login
 
 from jumpmq.testing import BrokerProcess
 
@@ -13,6 +14,12 @@ pytestmark = [
 ]
 
 Offence = tuple[Callable[[WireChannel], object], int, str]
+
+
+def _use_after_closing(channel: WireChannel) -> None:
+    channel.close()
+    channel.send(Queue.Declare(queue="orders"))
+
 
 OFFENCES: dict[str, Offence] = {
     "a consumer tag used twice": (
@@ -28,7 +35,7 @@ OFFENCES: dict[str, Offence] = {
         504, "CHANNEL_ERROR - expected 'channel.open'",
     ),
     "a method on a channel that was closed": (
-        lambda channel: [channel.close(), channel.send(Queue.Declare(queue="orders"))],
+        _use_after_closing,
         504, "CHANNEL_ERROR - expected 'channel.open'",
     ),
     "a queue's method on channel 0": (

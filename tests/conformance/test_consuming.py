@@ -97,7 +97,11 @@ def test_a_consumer_that_does_not_acknowledge_waits_for_the_global_prefetch(chan
 def test_what_was_got_takes_no_room_of_the_global_prefetch(channel: WireChannel, queue: str) -> None:
     fill(channel, queue, 10)
     channel.call(Basic.Qos(prefetch_count=2, global_=True))
-    got = [channel.get(queue, no_ack=False).method.delivery_tag for _ in range(2)]
+    got = []
+    for _ in range(2):
+        message = channel.get(queue, no_ack=False)
+        assert message is not None
+        got.append(message.method.delivery_tag)
     channel.consume(queue)
     channel.take(2)
     assert channel.is_silent()
@@ -242,6 +246,7 @@ def test_an_answer_comes_straight_back_to_who_asked(broker: BrokerProcess, chann
     channel.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
     question = channel.get(queue)
     assert question is not None
+    assert question.properties.reply_to is not None
     with login(broker.port) as server:
         server.channel().publish("", question.properties.reply_to, b"answer")
         assert channel.next().body == b"answer"
@@ -263,7 +268,8 @@ def test_a_declaration_tells_whether_who_asked_still_listens(
     asker = channel.connection.channel()
     asker.consume("amq.rabbitmq.reply-to", no_ack=True)
     asker.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
-    question = channel.next() if channel.consume(queue, no_ack=True) else None
+    channel.consume(queue, no_ack=True)
+    question = channel.next()
     address = question.properties.reply_to
     with login(broker.port) as server:
         assert declare_passively(server.channel(), "amq.rabbitmq.reply-to").consumer_count == 1

@@ -20,8 +20,7 @@ def dying(channel: WireChannel, name: str, key: str | None, exchange: str = "", 
 
 def arrival(channel: WireChannel, queue: str) -> Content:
     """The next message of a queue, left unacknowledged."""
-    found: Content = until(lambda: channel.get(queue, no_ack=False))
-    return found
+    return until(lambda: channel.get(queue, no_ack=False))
 
 
 def reject(channel: WireChannel, message: Content) -> None:
@@ -39,7 +38,7 @@ def died(channel: WireChannel, unique: Name, headers: dict[str, Any] | None, **p
 
 def summary(message: Content) -> list[tuple[Any, Any, Any]]:
     """Queue, reason and count of each entry, the latest first."""
-    return [(one.get("queue"), one.get("reason"), one.get("count")) for one in message.properties.headers["x-death"]]
+    return [(one.get("queue"), one.get("reason"), one.get("count")) for one in message.headers["x-death"]]
 
 
 def test_overflow_into_the_same_queue_ends(channel: WireChannel, unique: Name) -> None:
@@ -76,7 +75,9 @@ def test_a_circle_in_which_somebody_rejects_goes_on(channel: WireChannel, unique
 def test_a_queue_of_length_0_dead_letters_what_died_there_otherwise(channel: WireChannel, unique: Name) -> None:
     grave = channel.queue(unique("grave"))
     queue = dying(channel, unique("full"), grave, max_length=0)
-    headers = {"x-death": [{"queue": queue, "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["k"]}]}
+    headers: dict[str, Any] = {
+        "x-death": [{"queue": queue, "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["k"]}]
+    }
     channel.publish("", queue, b"over", Basic.Properties(headers=headers))
     assert summary(arrival(channel, grave)) == [(queue, "maxlen", 1), (queue, "rejected", 1)]
 
@@ -97,10 +98,16 @@ def test_entries_that_have_a_count_keep_it(channel: WireChannel, unique: Name) -
 def test_an_entry_that_counts_on_keeps_what_it_said_first(channel: WireChannel, unique: Name) -> None:
     grave, source = channel.queue(unique("grave")), unique("source")
     dying(channel, source, grave)
-    entry = {"queue": source, "reason": "rejected", "count": 4, "exchange": "old", "routing-keys": ["older"]}
+    entry: dict[str, Any] = {
+        "queue": source,
+        "reason": "rejected",
+        "count": 4,
+        "exchange": "old",
+        "routing-keys": ["older"],
+    }
     channel.publish("", source, b"dead", Basic.Properties(headers={"x-death": [entry]}))
     reject(channel, arrival(channel, source))
-    (found,) = arrival(channel, grave).properties.headers["x-death"]
+    (found,) = arrival(channel, grave).headers["x-death"]
     assert found == entry | {"count": 5}
 
 
@@ -108,18 +115,18 @@ def test_an_entry_that_counts_on_keeps_what_it_said_first(channel: WireChannel, 
 def test_a_header_that_is_no_list_is_replaced(channel: WireChannel, unique: Name, header: Any) -> None:
     message = died(channel, unique, {"x-death": header, "device": 7})
     assert [entry[1:] for entry in summary(message)] == [("rejected", 1)]
-    assert message.properties.headers["device"] == 7
-    assert "x-first-death-queue" not in message.properties.headers
+    assert message.headers["device"] == 7
+    assert "x-first-death-queue" not in message.headers
 
 
 def test_the_first_death_is_told_once(channel: WireChannel, unique: Name) -> None:
     message = died(channel, unique, {"x-first-death-reason": "forged"})
-    assert message.properties.headers["x-first-death-reason"] == "rejected"
+    assert message.headers["x-first-death-reason"] == "rejected"
 
 
 def test_the_keys_of_cc_are_told(channel: WireChannel, unique: Name) -> None:
     message = died(channel, unique, {"CC": ["copy-1", "copy-2"]})
-    (entry,) = message.properties.headers["x-death"]
+    (entry,) = message.headers["x-death"]
     assert entry["routing-keys"][1:] == ["copy-1", "copy-2"]
 
 
@@ -128,7 +135,7 @@ def test_a_letter_with_a_key_of_its_own_goes_there_alone(channel: WireChannel, u
     dying(channel, source, grave)
     channel.publish("", source, b"dead", Basic.Properties(headers={"CC": [copy]}))
     reject(channel, arrival(channel, source))
-    assert "CC" not in arrival(channel, grave).properties.headers
+    assert "CC" not in arrival(channel, grave).headers
     assert channel.bodies(copy) == [b"dead"]
 
 
@@ -140,7 +147,7 @@ def test_a_letter_that_keeps_its_key_keeps_its_cc(channel: WireChannel, unique: 
     channel.publish("", source, b"dead", Basic.Properties(headers={"CC": ["copy"]}))
     reject(channel, arrival(channel, source))
     message = arrival(channel, grave)
-    assert (message.method.routing_key, message.properties.headers["CC"]) == (source, ["copy"])
+    assert (message.method.routing_key, message.headers["CC"]) == (source, ["copy"])
 
 
 def test_a_chain_of_200_queues(channel: WireChannel, unique: Name) -> None:
@@ -152,4 +159,4 @@ def test_a_chain_of_200_queues(channel: WireChannel, unique: Name) -> None:
     message = arrival(channel, names[-1])
     assert message.body == b"down"
     assert [entry[0] for entry in summary(message)][:1] == [names[-2]]
-    assert len(message.properties.headers["x-death"]) == 200
+    assert len(message.headers["x-death"]) == 200

@@ -26,7 +26,7 @@ def source(channel: WireChannel, unique: Name, dead: str, **arguments: Any) -> s
 
 def death(message: Content) -> dict[str, Any]:
     """The latest entry of `x-death`, without its time."""
-    entry = dict(message.properties.headers["x-death"][0])
+    entry = dict(message.headers["x-death"][0])
     assert entry.pop("time") is not None
     return entry
 

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conformance.example_counts import COUNTS
 
 from jumpmq.testing import BrokerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
-COUNTS = {"q1": 16638, "q2": 16631, "q3": 33441, "q4": 33290}
 RABBITMQ_3_HEADER_COUNTS = {"q1": 16899, "q2": 16553, "q3": 33003, "q4": 33545}
 """RabbitMQ 3.10.8 hashes a header together with its type; since 4.0, as JumpMQ does, its value alone."""
 

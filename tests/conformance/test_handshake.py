@@ -1,5 +1,7 @@
 """From the first octets to an open connection, and the ways in which a broker refuses."""
 
+from typing import Any
+
 import pytest
 from pamqp.frame import marshal
 from tests.wire import PROTOCOL_HEADER, Connection, ConnectionClosed, Hangup, WireConnection, dial, login
@@ -48,7 +50,7 @@ def test_login(broker: BrokerProcess, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
 @pytest.mark.parametrize("wrong", [{"password": "sesame"}, {"user": "nobody"}], ids=["password", "user"])
 def test_a_wrong_login_is_told_to_clients_that_can_hear_it(
-    broker: BrokerProcess, wrong: dict[str, str], mechanism: str
+    broker: BrokerProcess, wrong: dict[str, Any], mechanism: str
 ) -> None:
     with pytest.raises(ConnectionClosed) as closed:
         login(broker.port, mechanism=mechanism, **wrong)
@@ -86,7 +88,7 @@ def test_the_smallest_limits_that_the_protocol_knows(broker: BrokerProcess) -> N
     "limits", [{"channel_max": 0}, {"channel_max": 2048}, {"frame_max": 0}, {"frame_max": 4095}, {"frame_max": 131073}],
     ids=str,
 )  # fmt: skip
-def test_limits_out_of_range_are_refused(broker: BrokerProcess, limits: dict[str, int]) -> None:
+def test_limits_out_of_range_are_refused(broker: BrokerProcess, limits: dict[str, Any]) -> None:
     """RabbitMQ does so in silence, after three seconds; a reason does no harm."""
     with pytest.raises((Hangup, ConnectionClosed)) as refused:
         login(broker.port, **limits)
@@ -109,7 +111,10 @@ def test_a_frame_larger_than_the_smallest_limit_is_refused_before_one_is_agreed(
     with dial(broker.port) as connection:
         connection.send(PROTOCOL_HEADER)
         connection.expect(Connection.Start)
-        properties = {"capabilities": {"authentication_failure_close": True}, "connection_name": "x" * 5000}
+        properties: dict[str, Any] = {
+            "capabilities": {"authentication_failure_close": True},
+            "connection_name": "x" * 5000,
+        }
         connection.send_method(0, Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"))
         with pytest.raises((Hangup, ConnectionClosed)) as refused:
             connection.expect(Connection.Tune)

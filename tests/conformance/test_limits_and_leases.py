@@ -190,8 +190,7 @@ def test_a_dead_letter_has_no_expiration_of_its_own_any_more(channel: WireChanne
     message = channel.get(queue)
     assert message is not None
     assert message.properties.expiration is None
-    assert message.properties.headers is not None
-    assert message.properties.headers["x-death"][0]["original-expiration"] == "50"
+    assert message.headers["x-death"][0]["original-expiration"] == "50"
 
 
 def test_a_policys_dead_letter_exchange_gives_way_to_the_arguments(

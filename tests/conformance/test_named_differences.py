@@ -31,7 +31,8 @@ def test_a_message_of_a_quorum_queue_that_is_got_before_it_is_counted() -> None:
 
 
 def test_what_was_on_its_way_to_a_channel_that_is_closed() -> None:
-    closed, delivered = ("channel.close", 406, "text", 60, 40), ("basic.deliver", "c1", 1, False, "", "q", {}, b"0")
+    closed = ("channel.close", 406, "text", 60, 40)
+    delivered: tuple[object, ...] = ("basic.deliver", "c1", 1, False, "", "q", {}, b"0")
 
     def said(*events: Any) -> Any:
         return {(0, 1): list(events)}, {}

@@ -18,11 +18,12 @@ import pytest
 import requests
 from pamqp.commands import Queue
 from tests.cutting import Cuts, can_cut, run_as
-from tests.etcd import etcd, is_installed
+from tests.etcd import etcd
 from tests.waiting import until
 from tests.wire import ChannelClosed, login
 
 from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode, accepts_clients
+from jumpmq.testing.etcd import is_installed
 
 pytestmark = pytest.mark.slow
 
@@ -471,7 +472,7 @@ def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> No
 
 def data_of(node: BrokerProcess) -> Path:
     """The data directory of a node."""
-    return node.directory / "mnesia" / node.node if isinstance(node, RabbitMQ) else node.data_dir  # type: ignore[attr-defined, no-any-return]
+    return node.directory / "mnesia" / node.node if isinstance(node, RabbitMQ) else node.data_dir  # type: ignore[attr-defined]
 
 
 class Consumer:

@@ -61,7 +61,7 @@ def test_returns_and_confirms_keep_the_order_of_publications(channel: WireChanne
     channel.confirm_select()
     for number in range(50):
         channel.publish("", queue if number % 5 else "nowhere", str(number).encode(), mandatory=True)
-    returned = []
+    returned: list[int] = []
     while len(returned) < 10:
         event = channel.next()
         if not isinstance(event, Basic.Ack):

@@ -80,8 +80,9 @@ def test_deleting_a_missing_queue_is_answered(channel: WireChannel) -> None:
 
 
 def test_unbinding_what_is_not_there_is_answered(channel: WireChannel, queue: str) -> None:
-    for names in ({"queue": "ghost"}, {"exchange": "ghost"}, {"routing_key": "never"}):
-        channel.call(Queue.Unbind(**{"queue": queue, "exchange": "amq.direct", "routing_key": "key", **names}))
+    wrong = [("ghost", "amq.direct", "key"), (queue, "ghost", "key"), (queue, "amq.direct", "never")]
+    for name, exchange, key in wrong:
+        channel.call(Queue.Unbind(queue=name, exchange=exchange, routing_key=key))
 
 
 def test_binding_twice_is_binding_once(channel: WireChannel, queue: str) -> None:
@@ -241,7 +242,7 @@ def _refused(channel: WireChannel, arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", COMPLAINTS)
 def test_of_several_wrong_arguments_the_same_is_told_first(broker: BrokerProcess, kind: str) -> None:
     left = dict(sorted(WRONG.items(), reverse=True))
-    told = []
+    told: list[str] = []
     with login(broker.port) as connection:
         while len(told) < len(COMPLAINTS[kind]):
             with pytest.raises(ChannelClosed) as refused:

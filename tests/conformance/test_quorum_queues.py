@@ -47,8 +47,7 @@ def fill(channel: WireChannel, queue: str, *bodies: bytes) -> None:
 
 def get(channel: WireChannel, queue: str) -> Content:
     """Get a message, which may take a moment to be there again."""
-    found: Content = until(lambda: channel.get(queue, no_ack=False))
-    return found
+    return until(lambda: channel.get(queue, no_ack=False))
 
 
 def count(message: Content) -> Any:
@@ -176,7 +175,7 @@ def test_what_comes_back_too_often_is_dead_lettered(channel: WireChannel, quorum
         assert count(message) == number
         requeue(channel, message)
     letter = get(channel, dead)
-    headers = letter.properties.headers or {}
+    headers = letter.headers
     assert "x-delivery-count" not in headers
     assert (headers["x-first-death-reason"], headers["x-death"][0]["queue"]) == ("delivery_limit", queue)
     assert channel.get(queue) is None
@@ -192,7 +191,7 @@ def test_a_message_comes_back_20_times_from_consumers_that_are_gone(channel: Wir
         assert count(get(other, queue)) == number
         other.close()
     letter = get(channel, dead)
-    headers = letter.properties.headers or {}
+    headers = letter.headers
     assert headers["x-death"][0]["reason"] == headers["x-last-death-reason"] == "delivery_limit"
     assert (headers["x-last-death-queue"], headers["x-last-death-exchange"]) == (queue, "")
 
@@ -224,7 +223,7 @@ def test_of_two_policies_a_delivery_limit_counts_before_none(
 
 def test_what_consumers_put_back_comes_as_often_as_they_like(jumpmq: JumpMQ) -> None:
     """RabbitMQ 4.0 drops it after the 20th time, even if nothing fails."""
-    arguments = {"x-queue-type": "quorum"}
+    arguments: dict[str, Any] = {"x-queue-type": "quorum"}
     with closing(login(jumpmq.port)) as connection:
         channel = connection.channel()
         queue = channel.call(Queue.Declare(queue="put-back", durable=True, arguments=arguments)).queue

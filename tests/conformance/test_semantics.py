@@ -239,6 +239,7 @@ def test_an_answer_to_who_is_gone_is_returned(connection: WireConnection, channe
     message = channel.get(queue)
     assert message is not None
     address = message.properties.reply_to
+    assert address is not None
     asking.close()
     channel.publish("", address, b"!", mandatory=True)
     returned = channel.next()

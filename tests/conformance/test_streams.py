@@ -272,7 +272,7 @@ def _filtered_by_octets(channel: WireChannel, queue: str) -> list[int]:
         channel.connection.send(octets.replace(b"\x7f", b"\xff"))  # which no client encodes
         assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
     channel.call(Basic.Qos(prefetch_count=4))
-    arguments = {"x-stream-offset": "first", "x-stream-filter": "\x7f"}
+    arguments: dict[str, Any] = {"x-stream-offset": "first", "x-stream-filter": "\x7f"}
     consume = marshal(Basic.Consume(queue=queue, arguments=arguments), channel.number)
     channel.connection.send(consume.replace(b"\x7f", b"\xff"))
     assert isinstance(channel.next(), Basic.ConsumeOk)

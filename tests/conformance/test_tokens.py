@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
@@ -86,7 +86,7 @@ def may(broker: BrokerProcess, password: str, vhost: str = "/") -> str:
         channel.publish(exchange, key, b"")
         channel.next()
 
-    acts = {
+    acts: dict[str, Callable[[WireChannel], object]] = {
         "c": lambda channel: channel.queue("orders", exclusive=False, durable=True),
         "w": lambda channel: publish(channel, "amq.direct", "k"),
         "r": lambda channel: channel.get("orders"),

@@ -55,7 +55,7 @@ def test_a_header_published(broker: BrokerProcess, operator: Operator, value: An
 
 
 def test_a_time_is_shown_in_seconds(channel: WireChannel, operator: Operator, unique: Callable[[str], str]) -> None:
-    times = {"when": datetime(2017, 7, 14, 2, 40, tzinfo=UTC)}
+    times: dict[str, Any] = {"when": datetime(2017, 7, 14, 2, 40, tzinfo=UTC)}
     queue = channel.queue(unique("queue"), exclusive=False, arguments=times)
     channel.publish("", queue, b"", Basic.Properties(headers=times))
     wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -187,7 +188,7 @@ def world(broker: BrokerProcess) -> Iterator[World]:
         connection.channel()
         until(lambda: bool(channels_of_guest(operator)))
         name = channels_of_guest(operator)[0]["connection_details"]["name"]
-        names = {"node": operator.node, "connection": requests.utils.quote(name, safe="")}
+        names = {"node": operator.node, "connection": quote(name, safe="")}
         furnish(operator)
         yield World(broker, operator, names, itertools.count(1))
     clear(operator)

@@ -33,6 +33,7 @@ class BrokerProcess:
     Attributes:
         port: AMQP port, once started.
         http_port: port of the management API.
+        node: name of the node.
         directory: everything the broker writes; removed at the end if it was made here.
         startup: seconds from the start of the process until a client had a channel open.
     """
@@ -40,6 +41,7 @@ class BrokerProcess:
     name = "broker"
     port = 0
     http_port = 0
+    node = ""
     startup = 0.0
 
     def __init__(self, directory: Path | None = None) -> None:

@@ -39,7 +39,7 @@ class RabbitMQ(BrokerProcess):
     """
 
     name = "RabbitMQ"
-    plugins = ("rabbitmq_consistent_hash_exchange", "rabbitmq_sharding", "rabbitmq_management")
+    plugins: tuple[str, ...] = ("rabbitmq_consistent_hash_exchange", "rabbitmq_sharding", "rabbitmq_management")
 
     def __init__(
         self,
