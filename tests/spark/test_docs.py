@@ -10,7 +10,9 @@ from click import Context
 from pyspark.sql import SparkSession
 from tests.http.api import API
 from typer.main import get_command
+from typer.testing import CliRunner
 
+import jumpmq
 from jumpmq.cli.jumpmq import app
 from jumpmq.management import ManagementClient
 
@@ -33,9 +35,6 @@ def test_its_programs_run_one_after_the_other(
     client, api = ManagementClient(broker.http_url), API(broker.http_url)
     (definitions,) = blocks("json")
     client.post("definitions", body=json.loads(definitions))
-    client.put("exchanges", "/", "clicks", body={"type": "fanout", "durable": True})
-    client.put("queues", "/", "clicks", body={"durable": True, "arguments": {"x-queue-type": "stream"}})
-    client.post("bindings", "/", "e", "clicks", "q", "clicks", body={})
     client.put("queues", "/", "orders", body={"durable": True})
     names: dict[str, object] = {}
     for source in blocks("python"):
@@ -56,6 +55,26 @@ def test_its_programs_run_one_after_the_other(
 
 def test_the_file_of_definitions_is_shown_before_its_import() -> None:
     assert PAGE.index("`flights.json`") < PAGE.index("```json") < PAGE.index("import_definitions flights.json")
+
+
+@pytest.mark.slow
+def test_its_pipelines_run_one_after_the_other(
+    spark: SparkSession, broker: jumpmq.RunningBroker, tmp_path: Path
+) -> None:
+    (definitions,) = blocks("json")
+    ManagementClient(broker.http_url).post("definitions", body=json.loads(definitions))
+    (tmp_path / "flights.csv").write_text("tail_number,day\nN14228,1\nN24211,2\n")
+    (pipelines,) = [block for block in blocks("") if block.startswith("jumpmq pipeline")]
+    pipelines = re.sub(r" \[.*?\]", "", pipelines).replace("10000000", "1000")
+    pipelines = re.sub(
+        r"(\w+\.(?:parquet|checkpoint|csv|html))", rf"{tmp_path}/\1", pipelines
+    )  # Java stays where it began
+    for line in sorted(pipelines.splitlines(), key=lambda line: "publish" not in line):
+        result = CliRunner().invoke(app, shlex.split(line)[1:], env={"JUMPMQ_URL": broker.http_url})
+        assert result.exit_code == 0, (line, result.output, result.exception)
+    assert sum(API(broker.http_url).counts(queue)[0] for queue in ("flights-1", "flights-2")) > 0
+    assert spark.read.parquet(f"{tmp_path}/archive.parquet").count() == 2
+    assert all((tmp_path / name).exists() for name in ("uniformity.html", "plan.html"))
 
 
 def test_its_commands_are_such() -> None:
