@@ -1,4 +1,4 @@
-"""What other compiled kernels see of messages."""
+"""Declarations of messages for other compiled kernels."""
 
 cdef extern from "stdbool.h":
     ctypedef bint flag "_Bool"  # a bint takes four octets

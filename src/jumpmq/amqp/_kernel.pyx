@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The hot path of the wire format in C. ``_reference.py`` says the same in plain Python and documents it."""
+"""The hot path of the wire format in C. ``_reference.py``, with equal results, has the docstrings."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -124,7 +124,7 @@ cdef inline uint8_t* write_short_string(uint8_t* at, const char* octets, Py_ssiz
 
 
 cdef const uint8_t* skip_table(const uint8_t* at, const uint8_t* end, bint named, int depth) noexcept nogil:
-    """Behind the table (``named``) or array at ``at``; NULL where it is malformed."""
+    """Return the end of the table (``named``) or array at ``at``; NULL if malformed."""
     cdef uint32_t length
     cdef const uint8_t* stop
     if end - at < 4 or depth > MAX_DEPTH:
@@ -148,7 +148,7 @@ cdef const uint8_t* skip_table(const uint8_t* at, const uint8_t* end, bint named
 
 
 cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* stop, int depth) noexcept nogil:
-    """Behind the typed value at ``at``; NULL where it is malformed."""
+    """Return the end of the typed value at ``at``; NULL if malformed."""
     cdef uint8_t kind
     cdef uint64_t size
     if at >= stop:
@@ -181,7 +181,7 @@ cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* stop, int depth
 
 
 cdef bint is_utf8(const uint8_t* at, Py_ssize_t length) noexcept nogil:
-    """Whether the octets are ASCII, or else UTF-8 by Python's own decoder."""
+    """Return true if the octets are ASCII, or UTF-8 by Python's own decoder."""
     cdef Py_ssize_t i
     for i in range(length):
         if at[i] >= 0x80:
@@ -195,7 +195,7 @@ cdef bint is_utf8(const uint8_t* at, Py_ssize_t length) noexcept nogil:
 
 
 cdef bint locate(const uint8_t* at, Py_ssize_t length, const uint8_t** found) noexcept nogil:
-    """Find where each of the 14 properties begins, NULL where it is absent; False where the list is malformed."""
+    """Find the begin of each of the 14 properties, NULL if absent; return False if the list is malformed."""
     cdef const uint8_t* end = at + length
     cdef int place
     cdef uint16_t flags
@@ -230,7 +230,7 @@ cdef bint locate(const uint8_t* at, Py_ssize_t length, const uint8_t** found) no
 
 
 cdef int delivery_mode(const uint8_t* at, Py_ssize_t length) noexcept nogil:
-    """The delivery mode (0 where there is none) of a whole, well-formed property list; else -1."""
+    """Return the delivery mode (0 if absent) of a whole, well-formed property list; otherwise -1."""
     cdef const uint8_t* found[14]
     if not locate(at, length, found):
         return -1
@@ -263,7 +263,7 @@ def examine(list messages):
 
 
 cdef inline int64_t whole_number(uint8_t kind, const uint8_t* at) noexcept nogil:
-    """The value of an integer field of type ``bBsuIilL``."""
+    """Return the value of an integer field of type ``bBsuIilL``."""
     if kind == c"b":
         return <int8_t>at[0]
     if kind == c"B":
@@ -299,7 +299,7 @@ cdef object key_of_value(const uint8_t* at, const uint8_t* stop):
 
 
 cdef object key_of_header(const uint8_t* at, const char* name, Py_ssize_t name_size):
-    """The key of the first header of that name that has a value; None where there is none."""
+    """Return the key of the first header of the name with a value; None without such a header."""
     cdef const uint8_t* end = at + 4 + read_long(at)
     cdef const uint8_t* value
     at += 4
@@ -363,7 +363,7 @@ cdef struct Column:
 
 
 cdef Column column_of(offsets, octets):
-    """An Arrow column of binary values, whose buffers the caller holds."""
+    """Return an Arrow column of binary values; the caller must keep its buffers."""
     cdef const uint8_t[::1] view = offsets
     cdef Column column
     column.offsets = <const int32_t*>&view[0]
@@ -385,7 +385,7 @@ cdef struct Cells:
 
 
 cdef Cells cells_of(column, Py_ssize_t rows) except *:
-    """An Arrow column of binary values that may be null, as its three buffers, which the caller holds."""
+    """Return an Arrow column of nullable binary values, from its three buffers; the caller must keep the buffers."""
     cdef Cells cells
     cdef const uint8_t[::1] view
     validity, offsets, octets = column
@@ -401,7 +401,7 @@ cdef Cells cells_of(column, Py_ssize_t rows) except *:
 
 
 cdef inline Py_ssize_t cell(Cells* cells, Py_ssize_t row, const uint8_t** at) except -2:
-    """How many octets a cell has, and where they are; -1 where it is null."""
+    """Return the number of octets of a cell, and find the octets; -1 for null."""
     cdef Py_ssize_t first, size
     if cells.valid != NULL and not cells.valid[row >> 3] >> (row & 7) & 1:
         return -1
@@ -414,7 +414,7 @@ cdef inline Py_ssize_t cell(Cells* cells, Py_ssize_t row, const uint8_t** at) ex
 
 
 cdef bytes said_or_persistent(const uint8_t* at, Py_ssize_t size):
-    """The octets of properties, with delivery mode 2 where they have none."""
+    """Return encoded properties with delivery mode 2 added if they have no delivery mode."""
     cdef Py_ssize_t place = 2
     cdef bytes octets
     cdef char* to
@@ -482,7 +482,7 @@ def messages_of_rows(
 
 
 cdef class Grown:
-    """Octets that grow at their end."""
+    """A buffer of octets that grows at its end."""
 
     cdef char* start
     cdef Py_ssize_t size, room
@@ -491,7 +491,7 @@ cdef class Grown:
         free(self.start)
 
     cdef char* more(self, Py_ssize_t count) except NULL:
-        """Where the next octets belong, which count as written."""
+        """Return the place of the next octets, and count them as written."""
         cdef Py_ssize_t room
         cdef void* moved
         if self.start == NULL or self.size + count > self.room:
@@ -509,7 +509,7 @@ cdef class Grown:
 
 
 cdef bytes packed(Grown flags):
-    """An Arrow bitmap of octets that are 0 or 1."""
+    """Return an Arrow bitmap, from octets of 0 or 1."""
     cdef bytes bits = bytes((flags.size + 7) // 8)
     cdef char* at = PyBytes_AS_STRING(bits)
     cdef Py_ssize_t row
@@ -528,7 +528,7 @@ cdef class Values:
         self.present, self.places, self.octets = Grown(), Grown(), Grown()
 
     cdef int add_absent(self, Py_ssize_t count) except -1:
-        """Rows without a value, which look back to the end of the octets."""
+        """Add rows without a value; their offsets are the end of the octets."""
         cdef Py_ssize_t row
         cdef char* at
         if count <= 0:
@@ -560,7 +560,7 @@ cdef class Values:
         return self.add_text(octets, size)
 
     cdef bytes bitmap(self):
-        """Which rows have a value; None where all have."""
+        """Return the validity bitmap; None if all rows have a value."""
         return packed(self.present) if self.absent else None
 
     cdef tuple numbers(self):
@@ -571,7 +571,7 @@ cdef class Values:
         return self.bitmap(), self.places.taken()
 
     cdef bytes offsets(self):
-        """Where each row ends, as 32-bit offsets."""
+        """Return the ends of rows, as 32-bit offsets."""
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * (self.rows + 1))
         cdef int32_t* at = <int32_t*>PyBytes_AS_STRING(offsets)
         cdef Py_ssize_t row
@@ -587,7 +587,7 @@ cdef class Values:
 
 
 cdef int add_octets(Values column, const uint8_t* at, Py_ssize_t size) except -1:
-    """Add a property's text, with replacements for what is not UTF-8."""
+    """Add a property's text, with replacement characters for octets that are not UTF-8."""
     if is_utf8(at, size):
         return column.add_text(<const char*>at, size)
     return column.add_str(PyBytes_FromStringAndSize(<const char*>at, size).decode("utf-8", "replace"))
@@ -609,7 +609,7 @@ cdef int add_value(Values column, const uint8_t* at, const uint8_t* stop) except
 
 
 cdef bint has_each_once(const uint8_t* at) noexcept nogil:
-    """Whether a header table is short, and no name in it is there twice."""
+    """Return true if a header table is short, and has no duplicate names."""
     cdef const uint8_t* names[MOST_COMPARED]
     cdef const uint8_t* end = at + 4 + read_long(at)
     cdef Py_ssize_t count = 0, other
@@ -646,7 +646,7 @@ cdef int add_headers(Values names, Values items, const uint8_t* at) except -1:
 
 
 cdef object finished(Values column, int place, Py_ssize_t rows):
-    """The buffers of a property's column; None where no row has it."""
+    """Return the buffers of a property's column; None if no row has the property."""
     if not column.rows:
         return None
     column.add_absent(rows - column.rows)
@@ -712,7 +712,7 @@ cdef struct Numbers:
 
 
 cdef Numbers numbers_of(column, Py_ssize_t rows) except *:
-    """An Arrow column of 64-bit integers that may be null, as its two buffers, which the caller holds."""
+    """Return an Arrow column of nullable 64-bit integers, from its two buffers; the caller must keep the buffers."""
     cdef Numbers numbers
     cdef const uint8_t[::1] view
     validity, octets = column
@@ -737,7 +737,7 @@ cdef int add_short_string(Grown out, const uint8_t* at, Py_ssize_t size) except 
 
 
 cdef int add_table(Grown out, Cells* names, Cells* values, Py_ssize_t first, Py_ssize_t end) except -1:
-    """Entries of a map as a field table: text, or nothing where the value is null."""
+    """Encode entries of a map as a field table: text, or void for a null value."""
     cdef Py_ssize_t start, entry, size
     cdef const uint8_t* at = NULL
     cdef uint8_t* to
@@ -837,7 +837,7 @@ def encode_properties(Py_ssize_t rows, headers, list columns):
 
 
 cdef class Run:
-    """The run that a scan is gathering, its parts at hand as C values."""
+    """The run of messages that a scan collects, with its parts as C values."""
 
     cdef object event
     cdef list items
@@ -850,7 +850,7 @@ cdef class Run:
     cdef bint persistent
 
     cdef void finish(self):
-        """Write back what was counted."""
+        """Write the counts back to the run."""
         if self.event is not None and self.exchange is not None:
             self.event.flags = self.flags
             self.event.size = self.size
@@ -871,7 +871,7 @@ cdef struct Whole:
 cdef bint whole_publish(
     const uint8_t* octets, Py_ssize_t size, Py_ssize_t at, Py_ssize_t end, uint32_t frame_max, Whole* found
 ) noexcept nogil:
-    """Whether the publish method in [at, end) is followed by its header frame and its only body frame."""
+    """Return true if the publish method in [at, end) is followed by its header frame and its only body frame."""
     cdef const uint8_t* payload = octets + at + 7
     cdef Py_ssize_t length = end - at - 7, key_at
     cdef uint64_t body_size, header_size
@@ -922,7 +922,7 @@ cdef bint same(bytes known, const uint8_t* octets, Py_ssize_t length) noexcept:
 
 
 cdef bint add_publish(list events, Run run, int channel, Whole* found, double now):
-    """Add the message to the run, or begin a new one; False where the publish takes a closer look."""
+    """Add the message to the run, or begin a new run; return False if the general parser has to parse the publish."""
     cdef int mode
     if not same(run.properties, found.properties, found.properties_size):
         mode = delivery_mode(found.properties, found.properties_size)
@@ -979,7 +979,7 @@ cdef void add_ack(list events, Run run, int channel, uint64_t tag, bint multiple
 
 
 def scan(octets, uint32_t frame_max, double now):
-    cdef Py_buffer view  # a typed view of Cython's would take longer than to read a publish
+    cdef Py_buffer view  # a typed memoryview of Cython takes longer than parsing a publish
     PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
     try:
         return scan_octets(octets, <const uint8_t*>view.buf, view.len, frame_max, now)
@@ -1071,12 +1071,12 @@ cdef class Body:
 
 
 cdef enum:
-    COUNTED = 26  # octets of the header that tells of attempts
-    NUMBERED = 25  # and of the one that tells an offset
+    COUNTED = 26  # octets of the header x-delivery-count
+    NUMBERED = 25  # octets of the header x-stream-offset
 
 
 cdef inline Py_ssize_t growth(const uint8_t* properties, Py_ssize_t more) noexcept nogil:
-    """Octets by which a property list grows with so many octets of further headers."""
+    """Return the growth of a property list, in octets, by the given octets of further headers."""
     return 0 if not more else more if read_short(properties) & 0x2000 else more + 4
 
 
@@ -1084,8 +1084,8 @@ cdef uint8_t* write_properties(
     uint8_t* at, const uint8_t* properties, Py_ssize_t size, const char* fields, Py_ssize_t fields_size,
     const char* name, Py_ssize_t name_size, uint64_t value,
 ) noexcept nogil:
-    """Write a whole, well-formed property list with further headers: entries of a field table, and a number, which is
-    left out if its name is empty."""
+    """Write a whole, well-formed property list with further headers: entries of a field table, and a number, left out
+    if its name is empty."""
     cdef uint16_t flags = read_short(properties)
     cdef Py_ssize_t place = 2, more = fields_size + (name_size + 10 if name_size else 0)
     cdef uint32_t length = 0
@@ -1110,7 +1110,7 @@ cdef uint8_t* write_properties(
 
 
 cdef inline Py_ssize_t head_size(Message message, Py_ssize_t tag_size, bytes fields) except -1:
-    """Octets of a delivery's method and header frames."""
+    """Return the number of octets of a delivery's method and header frames."""
     cdef Py_ssize_t exchange_size, more = PyBytes_GET_SIZE(fields) + (COUNTED if message.attempts > 1 else 0)
     PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
     return (
@@ -1166,7 +1166,7 @@ cdef uint8_t* write_body(uint8_t* at, bytes octets, int channel, Py_ssize_t step
 
 
 cdef append_body(list out, bytes body, int channel, Py_ssize_t step):
-    """The body as it lies, cut into frames; without the first frame's start and the last one's end."""
+    """Add views of the body, cut into frames, without the start of the first frame and the end of the last frame."""
     cdef Py_ssize_t start = step, size = PyBytes_GET_SIZE(body)
     cdef uint8_t between[8]
     if size <= step:
@@ -1243,7 +1243,7 @@ cdef struct Delivered:
 
 
 cdef bint whole_delivery(const uint8_t* octets, Py_ssize_t size, Py_ssize_t at, Delivered* found) noexcept nogil:
-    """Whether there is a delivery with its header frame and its only body frame."""
+    """Return true if there is a delivery with its header frame and its only body frame."""
     cdef const uint8_t* payload = octets + at + 7
     cdef Py_ssize_t length, place
     cdef uint64_t body_size

@@ -1,10 +1,10 @@
 """Reference implementation of the wire format's hot path, in plain Python; ``_kernel.pyx`` computes the same results.
 
-It is the specification that the tests compare the kernel with, and the fallback where the kernel was not built.
+Tests compare the kernel with this module, its specification; without a built kernel, this module is the fallback.
 
-Most frames of a loaded broker are publishes, deliveries and acks. :func:`scan` reads a run of whole publishes (method,
-header and body frame side by side) as one event, and :func:`encode_deliveries` writes a run of deliveries at
-once, so that all else in the broker costs once a run, not once a message.
+Most frames of a loaded broker are publishes, deliveries and acks. :func:`scan` reads a run of complete publishes
+(consecutive method, header and body frames) as one event, and :func:`encode_deliveries` writes a run of deliveries in
+one call, so that all other work of the broker is done once a run, not once a message.
 """
 
 from __future__ import annotations
@@ -38,26 +38,27 @@ BASIC_ACK = b"\x00\x3c\x00\x50"
 BASIC_DELIVER = b"\x00\x3c\x00\x3c"
 
 MAX_RUN = 4096
-"""Maximum number of messages or tags per event, to interleave a large read with other work."""
+"""Maximum number of messages or tags per event, so that the broker can do other work during a large read."""
 
 
 class Message:
     """A message in a queue, or on the way to the queue: one object per message and queue.
 
     Attributes:
-        exchange: name of the exchange it was published to, "" for the default exchange.
+        exchange: name of the publish's exchange, "" for the default exchange.
         routing_key: 0 to 255 octets.
         properties: property flags and property list, as published.
         body: the content.
-        persistent: whether its delivery mode is 2.
+        persistent: True for delivery mode 2.
         published_at: seconds since the epoch, by the broker's clock.
-        seq: its number in its queue, from 1; 0 before it is in one.
-        redelivered: whether it may have been delivered before.
+        seq: number of the message in its queue, from 1; 0 outside a queue.
+        redelivered: True if the message may have been delivered before.
         attempts: number of deliveries, this one included, if the queue counts them (``x-delivery-count``); otherwise 0.
-        paged: octets of its body, while that is on disk alone.
+        paged: octets of the body, while the body is only on disk; otherwise 0.
         slot: slot in the queue (``x-slots``), while in a queue with slots.
         expires_at: seconds since the epoch; 0 is never.
-        queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
+        queue, consumer, batch: the message's queue, the consumer that holds the message unacknowledged, and the stored
+            batch with the message; or None.
     """
 
     __slots__ = (
@@ -112,13 +113,13 @@ def scan(octets: bytes | bytearray | memoryview, frame_max: int, now: float) -> 
     """Read all whole frames at the start of ``octets``.
 
     Args:
-        octets: what was received and not yet consumed.
+        octets: received octets that are not yet consumed.
         frame_max: the negotiated limit of a frame's size in octets.
         now: seconds since the epoch, the ``published_at`` of messages.
 
     Returns:
-        Events (:mod:`jumpmq.amqp.events`), and how many octets they took. A malformed frame ends the list with its
-        error; nothing behind it is read.
+        Events (:mod:`jumpmq.amqp.events`), and the number of their octets. A malformed frame ends the list with its
+        error; the octets after it are not read.
     """
     events: list[Any] = []
     at, size = 0, len(octets)
@@ -160,10 +161,11 @@ def _unknown_type(octets: bytes | bytearray | memoryview, at: int) -> AMQPError:
 def _whole_publish(
     octets: bytes | bytearray | memoryview, channel: int, payload: bytes, at: int, frame_max: int
 ) -> tuple[str, int, bytes, bytes, bytes, bool, int] | None:
-    """Parse a publish whose header and only body frame follow at ``at``; None where the general parser has to decide.
+    """Parse a publish with its header frame and its only body frame at ``at``; None if the general parser has to
+    parse it.
 
     Returns:
-        Exchange, bits, routing key, properties, body, persistent, offset behind.
+        Exchange, bits, routing key, properties, body, persistent, end offset.
     """
     key_at = 7 + payload[6] if len(payload) > 6 else len(payload)
     if key_at >= len(payload) or key_at + 1 + payload[key_at] + 1 != len(payload):
@@ -242,10 +244,10 @@ def _add_ack(events: list[Any], channel: int, tag: int, multiple: bool) -> None:
 
 
 def check_properties(octets: bytes) -> int:
-    """Validate a property list: return the delivery mode (0 if absent, 3 if invalid), or -1 for malformed octets.
+    """Validate a property list.
 
     Returns:
-        The delivery mode (0 where there is none, 3 for an unknown one), or -1 where the octets are malformed.
+        The delivery mode (0 if absent, 3 if unknown), or -1 for malformed octets.
     """
     try:
         mode = Properties.parse(octets).delivery_mode
@@ -255,11 +257,11 @@ def check_properties(octets: bytes) -> int:
 
 
 def examine(messages: list[Any]) -> tuple[int, list[Any]]:
-    """Check messages' properties, and make the messages persistent or not, as the properties say.
+    """Validate the properties of messages, and set ``persistent`` of the messages by their delivery mode.
 
     Returns:
-        The flags of all properties, or-ed, and the messages whose properties the broker acts on while publishing:
-        those with an expiration, a user, or an unknown delivery mode. The flags are -1 where properties are malformed.
+        The flags of all properties, or-ed (-1 for malformed properties), and the messages that the publish has to
+        process: those with an expiration, a user id, or an unknown delivery mode.
     """
     all_flags = 0
     acted_on: list[Any] = []
@@ -288,18 +290,18 @@ def messages_of_rows(
     persistent: bool,
     now: float,
 ) -> list[Message]:
-    """Messages of the rows of an Arrow record batch, from ``first`` on.
+    """Return the messages of the rows of an Arrow record batch, from row ``first`` on.
 
     Args:
-        keys, properties, bodies: columns of binary values; None for keys and properties where there is no column.
-        key: routing key of rows without one; None if each row has one.
-        plain: the properties of rows that have none, or empty ones.
-        count, most_octets: how many rows at most, and how many octets their bodies may have together; one row always.
-        persistent: whether properties without a delivery mode get delivery mode 2.
-        now: seconds since the epoch, when they are published.
+        keys, properties, bodies: columns of binary values; keys and properties are None without a column.
+        key: routing key of rows without a routing key; None if each row has one.
+        plain: properties of rows without properties, or with empty ones.
+        count, most_octets: maximum number of rows, and of octets of their bodies together; at least one row is taken.
+        persistent: True to add delivery mode 2 to properties without a delivery mode.
+        now: time of the publish, in seconds since the epoch.
 
     Raises:
-        ValueError: a body is null, or a key and there is none instead, or a column has fewer rows.
+        ValueError: a body is null, or a routing key is null and ``key`` is None, or a column has fewer rows.
     """
     found: list[Message] = []
     size = 0
@@ -321,7 +323,7 @@ def messages_of_rows(
 
 
 Cells = tuple[Any, Any, Any]
-"""An Arrow column of binary values: its buffers, the validity bitmap (None where no value is null), offsets, octets."""
+"""An Arrow column of binary values, as its buffers: validity bitmap (None without nulls), offsets, octets."""
 
 
 def _cell(cells: Cells, row: int) -> bytes | None:
@@ -346,12 +348,12 @@ def hash_keys(messages: list[Any], place: int, name: bytes, missing: bytes | int
     """Return the hash keys of the messages: the value of a property or of a header.
 
     Args:
-        place: of the property among the fourteen, 2 for a header.
-        name: the header's.
-        missing: the key of messages that have none; a header of type V counts as absent.
+        place: index of the property among the fourteen, 2 for a header.
+        name: the header's name.
+        missing: the key of messages without the property or header; a header of type V counts as absent.
 
     Returns:
-        The keys (:func:`jumpmq.hashing.header_key`), and how many messages have none.
+        The keys (:func:`jumpmq.hashing.header_key`), and the number of messages with the key ``missing``.
     """
     found = [_hash_key(message.properties, place, name) for message in messages]
     return [missing if key is None else key for key in found], found.count(None)
@@ -377,7 +379,7 @@ def any_copies(messages: list[Any]) -> bool:
 
 
 LAST_SECOND = 253402300799
-"""The end of the year 9999: the last timestamp that field tables can show."""
+"""The end of the year 9999: the last timestamp that Python's ``datetime`` represents."""
 
 _NAMES = [field.name for field in fields(Properties)]
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
@@ -395,11 +397,11 @@ def decode_properties(
         wanted: flags, as in a property list, of the properties to decode.
 
     Returns:
-        Which rows could be read, and for each of the fourteen properties the buffers of its column, None where no row
-        has it: of texts (UTF-8, with replacements where they are not), or of 64-bit integers for ``delivery_mode``,
-        ``priority`` and ``timestamp``, in seconds, absent behind :data:`LAST_SECOND`. The headers' are offsets of rows
-        to entries, offsets and octets of names, and the column of values as :func:`~jumpmq.amqp.texts.header_texts` has
-        them. Bitmaps are None where all their bits are set.
+        The bitmap of well-formed rows, and for each of the fourteen properties the buffers of its column, None if no
+        row has the property. Columns are texts (UTF-8, with replacement characters for other octets), or 64-bit
+        integers for ``delivery_mode``, ``priority`` and ``timestamp`` (seconds; null after :data:`LAST_SECOND`). The
+        buffers of the headers are offsets of rows to entries, offsets and octets of names, and the column of values in
+        the form of :func:`~jumpmq.amqp.texts.header_texts`. A bitmap with all bits set is None.
 
     Raises:
         ValueError: an offset points outside its buffer.
@@ -466,7 +468,7 @@ def _offsets(sizes: Any) -> bytes:
 
 
 def _header_buffers(parsed: list[Properties | None]) -> Buffers:
-    """Of the rows' header tables."""
+    """Return the buffers of a map column with the rows' header tables."""
     tables = [header_texts(one.headers) if one is not None and one.headers else {} for one in parsed]
     names = _text_buffers([name for table in tables for name in table])
     return (_offsets(map(len, tables)), *names[1:], *_text_buffers([text for one in tables for text in one.values()]))
@@ -479,7 +481,7 @@ class Body:
         size: octets.
 
     Attributes:
-        missing: octets that are still to come.
+        missing: octets that have not arrived.
     """
 
     def __init__(self, size: int) -> None:
@@ -490,7 +492,7 @@ class Body:
         """Append the next octets.
 
         Raises:
-            ValueError: they are more than are missing.
+            ValueError: more octets than are missing.
         """
         if len(piece) > self.missing:
             raise ValueError("more octets than the body has")
@@ -505,14 +507,14 @@ class Body:
         """Count ``length`` octets that were read into :meth:`room`.
 
         Raises:
-            ValueError: they are more than are missing.
+            ValueError: more octets than are missing.
         """
         if not 0 <= length <= self.missing:
             raise ValueError("more octets than the body has")
         self.missing -= length
 
     def whole(self) -> bytes:
-        """The body.
+        """Return the complete body.
 
         Raises:
             ValueError: octets are missing.
@@ -525,17 +527,16 @@ class Body:
 def encode_properties(
     rows: int, headers: tuple[Any, Any, int, Cells, Cells] | None, columns: list[tuple[Any, ...] | None]
 ) -> tuple[bytes | None, bytes, bytes]:
-    """The octets of properties, from Arrow columns: the buffers of a binary column, null where a row says nothing.
+    """Encode properties from Arrow columns. Return the buffers of a binary column, null for rows without properties.
 
     Args:
-        headers: a column of maps from text to text: its validity bitmap (None where no value is null) and offsets, how
-            many entries there are, their names and their values; an empty map says nothing, and a value that is null
-            is a header of type V.
-        columns: of each of the fourteen properties the buffers of text (:data:`Cells`) or of 64-bit integers (validity
-            bitmap and values); None for those that no row has.
+        headers: a column of maps from text to text: validity bitmap (None without nulls), offsets, number of entries,
+            their names and their values. An empty map has no headers; a null value is a header of type V.
+        columns: for each of the fourteen properties the buffers of text (:data:`Cells`) or of 64-bit integers (validity
+            bitmap and values); None for a property that no row has.
 
     Raises:
-        ValueError: a value that there is no room for, or a column has fewer rows.
+        ValueError: a value does not fit into its property, or a column has fewer rows.
     """
     names = [field.name for field in fields(Properties)]
     found: list[bytes | None] = []
@@ -587,14 +588,14 @@ def encode_deliveries(
     frame_max: int,
     added: bytes | dict[int, bytes] = b"",
 ) -> list[bytes | memoryview]:
-    """``basic.deliver`` with header and body frames for each message, delivery tags counting up from ``first_tag``.
+    """Encode ``basic.deliver`` with header and body frames for each message; delivery tags count up from ``first_tag``.
 
     Args:
-        messages: what to deliver, in order.
+        messages: the messages, in order.
         consumer_tag: at most 255 octets.
-        frame_max: bodies are cut into frames of at most this size.
-        added: headers behind those of the messages, of all of them or by their slots: whole entries of a field table,
-            without its length.
+        frame_max: maximum octets of a frame; bodies are cut accordingly.
+        added: headers after those of the messages, for all messages or by slot: whole entries of a field table, without
+            its length.
 
     Returns:
         Buffers to write one after the other. A body of ``APART`` octets or more is not copied.
@@ -634,8 +635,8 @@ def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[
     per delivery.
 
     Returns:
-        The consumer tag; the messages, whose ``seq`` is the delivery tag; and where they end. No messages, and ``at``,
-        where something else begins there.
+        The consumer tag; the messages, whose ``seq`` is the delivery tag; and their end offset. Without a delivery at
+        ``at``, no messages, and ``at``.
     """
     octets, consumer = bytes(octets), b""
     messages: list[Message] = []
@@ -661,13 +662,13 @@ def relay_deliveries(
     more than ``frame_max`` octets.
 
     Args:
-        first_tag: of the first; the others count up from it.
-        queue, consumer: what the messages are said to have.
-        held: whether the messages are asked for.
+        first_tag: new tag of the first delivery; the next tags count up from it.
+        queue, consumer: values of these attributes of the returned messages.
+        held: True to return messages.
 
     Returns:
-        A message for each if they are ``held``, without content, whose ``seq`` is the former delivery tag; how many
-        deliveries there are; how many of them are redelivered; and where they end.
+        If ``held``, a message without content for each delivery, whose ``seq`` is the former delivery tag; the number
+        of deliveries; the number of redelivered ones; and the end offset.
     """
     before, tags = bytes(octets), set[bytes]()
     messages: list[Message] = []
@@ -710,7 +711,7 @@ def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None
         at, body = at + size + 8, piece
     exchange = method[tag_end + 10 : key_at].decode(errors="surrogateescape")
     message = Message(exchange, method[key_at + 1 :], header[12:], body)
-    message.seq = int.from_bytes(method[tag_end : tag_end + 8], signed=True)  # as the kernel keeps it
+    message.seq = int.from_bytes(method[tag_end : tag_end + 8], signed=True)  # the kernel's type is signed, too
     message.redelivered = bool(method[tag_end + 8])
     return method[5:tag_end], message, at
 
@@ -738,8 +739,8 @@ def encode_rows(
 
     Args:
         buffers: 32-bit offsets and octets of four binary columns: exchange, routing key, properties, body.
-        start, stop: the rows.
-        offset: the header's value in the first message; the others count up from it.
+        start, stop: the range of rows.
+        offset: the header's value in the first message; the next messages count up from it.
     """
     columns = [
         (array("i", bytes(offsets)), memoryview(octets))

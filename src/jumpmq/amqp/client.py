@@ -1,7 +1,7 @@
-"""The client's side of an AMQP 0-9-1 connection, without I/O: bytes in, what the server says out.
+"""The client's side of an AMQP 0-9-1 connection, without I/O: bytes in, the server's events out.
 
-It reads what the server's side writes (:mod:`jumpmq.amqp.protocol`), with the same kernel, and holds no state but what
-is half received: who may say what when is judged by the server.
+Counterpart of the server's side (:mod:`jumpmq.amqp.protocol`), with the same kernel. Its only state is the incomplete
+part of the received octets: the server checks the order of methods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTENT_TYPE, CONTENT_ENCODING = 0x8000, 0x4000
 """Flags of the properties in front of the headers."""
 
 LARGEST_FRAME = 1 << 30
-"""Until a limit is agreed."""
+"""Limit of a frame's octets before the negotiation."""
 
 
 @dataclass(slots=True)
@@ -42,8 +42,8 @@ class ClientDelivery:
     """A message from ``basic.deliver`` or ``basic.get-ok``.
 
     Attributes:
-        consumer: its tag; empty where the message was got.
-        routing_key: octets, as AMQP does not say what they are.
+        consumer: the consumer tag; empty for ``basic.get-ok``.
+        routing_key: octets, because AMQP names no encoding.
         properties: the property flags and list, as on the wire.
     """
 
@@ -75,7 +75,7 @@ class ClientProtocol:
     """Client side of a connection with one channel, without I/O.
 
     Attributes:
-        frame_max: octets of a frame at most.
+        frame_max: maximum octets of a frame.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class ClientProtocol:
         """Parse received octets and yield the server's events in order.
 
         Raises:
-            AMQPError: it does not speak AMQP 0-9-1, or not as agreed.
+            AMQPError: the server does not speak AMQP 0-9-1, or breaks the negotiated limits.
         """
         self._received += octets
         while True:
@@ -159,9 +159,9 @@ class ClientProtocol:
 
 
 def _delivery(payload: bytes, at: int) -> ClientDelivery:
-    """``basic.deliver`` or ``basic.get-ok`` with the delivery tag at ``at``.
+    """Decode ``basic.deliver`` or ``basic.get-ok``, with the delivery tag at ``at``.
 
-    Their layout is read in place: deliveries are by far the most frequent methods.
+    Without the table of methods, because deliveries are by far the most frequent methods.
     """
     exchange_at = at + 10
     key_at = exchange_at + payload[exchange_at - 1]
@@ -179,7 +179,7 @@ def _delivery(payload: bytes, at: int) -> ClientDelivery:
 def stream_offset(delivery: ClientDelivery) -> int | None:
     """Return the offset of a message from a stream; None for messages from classic and quorum queues.
 
-    Its header is looked for among the octets, and all are parsed only where a publisher's look the same.
+    The header is searched in the octets. The headers are parsed only if a publisher's header has the same octets.
     """
     octets = delivery.properties
     at = octets.find(STREAM_OFFSET)
@@ -195,7 +195,7 @@ def stream_offset(delivery: ClientDelivery) -> int | None:
 def as_published(octets: bytes) -> bytes:
     """Return properties without the headers that a broker adds to deliveries of streams and quorum queues.
 
-    A stream's messages mostly have no other header, and are not parsed then.
+    Most messages of streams have no other header; their properties are not parsed.
     """
     if not any(name in octets for name in ADDED):
         return octets

@@ -25,7 +25,7 @@ def atom(text: str) -> str:
 
 
 def binary(octets: bytes) -> str:
-    """A binary: ``<<"text">>`` where every octet is printable Latin-1, else ``<<1,2,3>>``."""
+    """Format a binary: ``<<"text">>`` if every octet is printable Latin-1, otherwise ``<<1,2,3>>``."""
     if not octets:
         return "<<>>"
     if all(octet in _ESCAPES or 32 <= octet <= 126 or octet >= 160 for octet in octets):
@@ -83,7 +83,7 @@ def json_term(value: Any) -> str:
 
 def _float(value: float) -> str:
     if not math.isfinite(value):
-        return repr(value)  # Erlang has none
+        return repr(value)  # Erlang has only finite floats
     mantissa, exponent, power = repr(value).partition("e")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{power.removeprefix('+')}"
 

@@ -1,7 +1,7 @@
 """AMQP reply codes as exceptions: one type per code in use, raised where the rule is checked and encoded in one place.
 
-A soft error closes the channel it happened on, a hard error the whole connection (AMQP 0-9-1, section 1.2
-"reply codes", as amended by RabbitMQ). The text of an error is what follows the code's name on the wire:
+A soft error closes its channel, a hard error the whole connection (AMQP 0-9-1, section 1.2 "reply codes", as amended by
+RabbitMQ). The text of an error follows the code's name on the wire:
 ``NotFound("no queue 'x' in vhost '/'")`` is sent as ``404 NOT_FOUND - no queue 'x' in vhost '/'``.
 """
 
@@ -14,7 +14,7 @@ class AMQPError(Exception):
     Attributes:
         code: the reply code, 311 to 541.
         name: the reply code's name as RabbitMQ spells it, such as ``NOT_FOUND``.
-        hard: whether the connection closes (True) or only the channel (False).
+        hard: True if the connection closes, False if only the channel closes.
         text: the explanation, without the name.
     """
 
@@ -28,14 +28,14 @@ class AMQPError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The reply text, cut to the 255 octets of a short string."""
+        """The text on the wire, with the code's name, cut to the 255 octets of a short string."""
         return cut_short(f"{self.name} - {self.text}")
 
 
 def cut_short(text: str) -> str:
     """Shorten ``text`` to a short string's 255 octets, with ``...`` at the end, as RabbitMQ does.
 
-    What a client sent and is no UTF-8 becomes question marks.
+    Octets of a client that are not UTF-8 become question marks.
     """
     octets = text.encode("utf-8", "replace")
     return octets.decode() if len(octets) <= 255 else octets[:252].decode("utf-8", "ignore") + "..."
@@ -74,7 +74,7 @@ class MalformedFrame(AMQPError):
 
 
 class MalformedText(MalformedFrame):
-    """A short string that has to be text is not UTF-8."""
+    """A short string of text is not UTF-8."""
 
 
 class MethodSyntaxError(AMQPError):

@@ -15,7 +15,7 @@ class Publish:
         channel: channel number.
         exchange: name of the exchange.
         mandatory, immediate: the publish's bits, the same for the whole run.
-        flags: the property flags of all messages, or-ed: what no message of the run has, it lacks.
+        flags: the property flags of all messages, or-ed: a flag not set here is set in no message.
         size: octets of all bodies.
         messages: in published order.
     """

@@ -1,13 +1,13 @@
 """AMQP 0-9-1 field tables, with the type of every value kept.
 
-The types are those RabbitMQ reads and writes (the AMQP 0-9-1 errata page "Field types"), not those of the
-specification's grammar. They matter twice: a header is hashed by its type and value, and headers that pass
-through the broker must come out as they went in.
+The types are those of RabbitMQ (the AMQP 0-9-1 errata page "Field types"), not those of the specification's grammar.
+The types are kept because a header is hashed by its type and value, and because the broker must deliver headers as
+published.
 
 A value in Python, by its type octet:
 
 ====================  ==================================================
-``S``                 str where the octets are UTF-8, else bytes
+``S``                 str if the octets are UTF-8, otherwise bytes
 ``x``                 bytes
 ``t``                 bool
 ``b B s u I i l``     int (8, 8, 16, 16, 32, 32, 64 bits)
@@ -19,9 +19,10 @@ A value in Python, by its type octet:
 ``V``                 None
 ====================  ==================================================
 
-``L`` is read as ``l``, as RabbitMQ does: what it rewrites, such as a dead letter, has ``l``.
+``L`` is read as ``l``, as RabbitMQ does: a rewritten message, such as a dead-lettered one, has ``l``.
 
-Reading is strict: what runs past its end is a ``MalformedFrame`` (501), an unknown type a ``MethodSyntaxError`` (502).
+Reading is strict: a value beyond the end of its table or frame is a ``MalformedFrame`` (501), an unknown type a
+``MethodSyntaxError`` (502).
 """
 
 import struct
@@ -36,7 +37,7 @@ INTEGER_TYPES = "bBsuIilL"
 """Type octets of integers."""
 
 MAX_DEPTH = 64
-"""Maximum nesting depth of tables and arrays; deeper input is refused, so that no input exhausts the stack."""
+"""Maximum nesting depth of tables and arrays; deeper input is refused, because it would exhaust the stack."""
 
 
 class Field(NamedTuple):
@@ -51,10 +52,10 @@ def read_table(octets: bytes, offset: int = 0) -> tuple[list[Field], int]:
     """Read the field table at ``offset``.
 
     Returns:
-        The fields in their order, and the offset behind the table.
+        The fields in their order, and the offset after the table.
 
     Raises:
-        MalformedFrame: something in it runs past its end, or a name is not UTF-8.
+        MalformedFrame: a part of the table runs past its end, or a name is not UTF-8.
         MethodSyntaxError: a field type is unknown, or tables are nested too deep.
     """
     return _read_table(octets, offset, len(octets), 0)
@@ -67,14 +68,12 @@ def read_value(octets: bytes) -> tuple[str, Any]:
 
 
 def to_python(fields: Iterable[Field]) -> dict[str, Any]:
-    """The table as a plain dict: decimals become ``Decimal``, timestamps aware ``datetime``."""
+    """Return fields as a plain dict: decimals become ``Decimal``, timestamps aware ``datetime``."""
     return {field.name: _plain(field.type, field.value) for field in fields}
 
 
 def write_table(mapping: Mapping[str, Any]) -> bytes:
-    """Encode a dict of plain Python values as a field table; integers become ``I`` or, where too large
-    for it, ``l``.
-    """
+    """Encode a dict of plain Python values as a field table; integers become ``I`` or, if too large, ``l``."""
     return write_fields([Field(name, *typed(value)) for name, value in mapping.items()])
 
 
@@ -85,7 +84,7 @@ def write_fields(fields: Iterable[Field]) -> bytes:
 
 
 def typed(value: Any) -> tuple[str, Any]:
-    """The field type and field value for a plain Python value.
+    """Return the field type and field value of a plain Python value.
 
     Raises:
         TypeError: the value has no field type.
@@ -117,7 +116,7 @@ def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
     """Decode a short string; return the string with the offset after the end.
 
     Raises:
-        MalformedFrame: it runs past the end or is not UTF-8.
+        MalformedFrame: the string runs past the end or is not UTF-8.
     """
     raw, end = read_short_octets(octets, offset)
     try:
@@ -139,10 +138,10 @@ def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def write_short_string(text: str | bytes) -> bytes:
-    """A short string.
+    """Encode a short string.
 
     Raises:
-        ValueError: it has more than 255 octets.
+        ValueError: the text has more than 255 octets.
     """
     raw = text.encode() if isinstance(text, str) else text
     if len(raw) > 255:

@@ -18,7 +18,7 @@ HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Encode a frame."""
     return _START.pack(kind, channel, len(payload)) + payload + b"\xce"
 
 
@@ -28,12 +28,12 @@ def encode_content(
     """Encode the header frame and the body frames of a message, as buffers to write in order.
 
     Args:
-        frame_max: the body is cut into frames of at most this size.
-        count_first: whether a first attempt is counted too, where attempts are (RabbitMQ does so for ``basic.get``).
-        added: headers behind those of the message: whole entries of a field table, without its length.
+        frame_max: maximum octets of a frame; the body is cut accordingly.
+        count_first: True to add ``x-delivery-count`` also to a first attempt, as RabbitMQ does for ``basic.get``.
+        added: headers after those of the message: whole entries of a field table, without its length.
 
     Returns:
-        One buffer; or, if the body has ``APART`` octets or more, several with the body's own octets among them.
+        One buffer. For a body of ``APART`` octets or more several buffers, some of them views of the body.
     """
     body, step = message.body, frame_max - FRAME_OVERHEAD
     properties = with_entries(message.properties, added) if added else message.properties
@@ -55,7 +55,7 @@ def with_header(properties: bytes, name: bytes, value: int) -> bytes:
 
 
 def with_entries(properties: bytes, entries: bytes) -> bytes:
-    """A whole, well-formed property list with more headers, given as they are written in a field table."""
+    """Add headers, as encoded entries of a field table, to a whole, well-formed property list."""
     flags = int.from_bytes(properties[:2])
     place = 2
     for bit in (0x8000, 0x4000):  # content type and encoding come before the headers

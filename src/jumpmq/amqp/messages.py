@@ -1,6 +1,4 @@
-"""Messages and the wire format's hot path: the compiled kernel, or its reference implementation where no kernel is
-built.
-"""
+"""Messages and the wire format's hot path: the compiled kernel or, if not built, the reference implementation."""
 
 import warnings
 
@@ -24,7 +22,7 @@ try:
     )
 except ImportError:
     warnings.warn(
-        "jumpmq's compiled AMQP kernel is not built: the plain Python twin serves, at a fraction of the speed. "
+        "jumpmq's AMQP kernel is not compiled: the reference implementation in Python is many times slower. "
         "Install a C compiler and reinstall jumpmq.",
         RuntimeWarning,
         stacklevel=2,

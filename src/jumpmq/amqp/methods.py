@@ -1,7 +1,8 @@
 """The methods of AMQP 0-9-1 with RabbitMQ's extensions, as a table: a class per method, a line per argument.
 
-Layouts follow the AMQP 0-9-1 XML definition (amqp0-9-1.extended.xml); reserved arguments are kept so that the table can
-be read against it. Decoding is strict, encoding never inspects names: whatever a client may declare can be sent back.
+Layouts follow the AMQP 0-9-1 XML definition (amqp0-9-1.extended.xml); reserved arguments are kept, so that the table
+can be compared with the definition. Decoding is strict. Encoding does not check names, so that every name that a client
+may declare can be sent back.
 """
 
 import struct
@@ -39,8 +40,8 @@ class Method:
     """Base of all methods.
 
     Attributes:
-        class_id, method_id: as on the wire.
-        spec_name: as in the specification, such as ``queue.declare``.
+        class_id, method_id: numbers on the wire.
+        spec_name: name in the specification, such as ``queue.declare``.
     """
 
     class_id: ClassVar[int]
@@ -50,7 +51,7 @@ class Method:
     kinds: ClassVar[list[str]]
 
     def encode(self) -> bytes:
-        """The payload of a method frame: class, method, arguments."""
+        """Encode the payload of a method frame: class, method, arguments."""
         out = bytearray(self.class_id.to_bytes(2) + self.method_id.to_bytes(2))
         bits: list[bool] = []
         for name, kind in self.layout:
@@ -66,19 +67,19 @@ class Method:
         return bytes(out)
 
     def frame(self, channel: int) -> bytes:
-        """The method frame."""
+        """Encode the method frame."""
         return encode_frame(FRAME_METHOD, channel, self.encode())
 
 
 M = TypeVar("M", bound=Method)
 
 METHODS: dict[tuple[int, int], type[Method]] = {}
-"""Every method by (class, method)."""
+"""All methods by (class, method)."""
 
 
 @dataclass_transform()
 def method(class_id: int, method_id: int, spec_name: str) -> Callable[[type[M]], type[M]]:
-    """Enter a method into the table."""
+    """Decorator that adds a method to the table."""
 
     def enter(cls: type[M]) -> type[M]:
         cls.class_id, cls.method_id, cls.spec_name = class_id, method_id, spec_name
@@ -92,11 +93,11 @@ def method(class_id: int, method_id: int, spec_name: str) -> Callable[[type[M]],
 
 
 def decode(payload: bytes) -> Method:
-    """Read the payload of a method frame.
+    """Decode the payload of a method frame.
 
     Raises:
         CommandInvalid: unknown class or method (503).
-        MalformedFrame: the arguments are cut short, or octets follow them (501).
+        MalformedFrame: the arguments are incomplete, or octets follow them (501).
         MethodSyntaxError: an argument table has an unknown field type (502).
     """
     if len(payload) < 4:
@@ -160,7 +161,7 @@ _READERS: dict[str, Callable[[bytes, int], tuple[Any, int]]] = {
 
 
 def _pack_bits(bits: list[bool]) -> bytes:
-    """The octets of the bits gathered so far, first bit lowest; empties ``bits``."""
+    """Encode the collected bits, first bit lowest, and clear ``bits``."""
     octets = bytes(sum(bit << place for place, bit in enumerate(bits[at : at + 8])) for at in range(0, len(bits), 8))
     bits.clear()
     return octets

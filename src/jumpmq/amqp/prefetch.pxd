@@ -1,7 +1,7 @@
-"""Asks the processor for the memory of messages before it is needed.
+"""Prefetch the memory of messages into the processor's cache.
 
-A queue's messages lie among those of other queues in memory, where the processor does not guess what comes next: each
-would be waited for, some 80 ns for each of its parts.
+In memory, a queue's messages lie between messages of other queues, and the processor does not predict the next address:
+without a prefetch, each part of a message takes some 80 ns.
 """
 
 from cpython.ref cimport PyObject
@@ -27,7 +27,7 @@ cdef enum:
 
 
 cdef inline void prefetch_message(list messages, Py_ssize_t place) noexcept:
-    """The message at a place, as far ahead as ``FAR``."""
+    """Prefetch the message at an index; to be called ``FAR`` messages ahead."""
     cdef char* at
     if place < len(messages):
         at = <char*>item_of(<PyObject*>messages, place)
@@ -36,8 +36,8 @@ cdef inline void prefetch_message(list messages, Py_ssize_t place) noexcept:
 
 
 cdef inline void prefetch_octets(list messages, Py_ssize_t place, int field) noexcept:
-    """The beginning of a field of a message that has come, as far ahead as ``NEAR``; body, routing key, properties and
-    exchange are 0 to 3.
+    """Prefetch the beginning of a field of a prefetched message; to be called ``NEAR`` messages ahead. The fields are
+    0 to 3: body, routing key, properties, exchange.
     """
     cdef Message message
     cdef char* at

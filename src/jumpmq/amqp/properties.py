@@ -1,4 +1,4 @@
-"""The properties of a message: the part of a content header behind the body size (AMQP 0-9-1, section 4.2.6.1)."""
+"""The properties of a message: the part of a content header after the body size (AMQP 0-9-1, section 4.2.6.1)."""
 
 import struct
 from dataclasses import dataclass, fields
@@ -14,20 +14,20 @@ USER_ID = 0x0010
 """Flags of the properties interpreted by the broker."""
 
 NO_PROPERTIES = b"\0\0"
-"""The encoding of properties that are all absent."""
+"""Encoding without any property."""
 
 UNKNOWN_MODE = 0x0001
-"""Stands, among the property flags of a run of messages, for an unknown delivery mode."""
+"""Flag of an unknown delivery mode, among the property flags of a run of messages."""
 
 
 @dataclass(slots=True)
 class Properties:
-    """The fourteen properties of class ``basic``; None where a property is absent.
+    """The fourteen properties of class ``basic``; None for an absent property.
 
     Strings that are not UTF-8 keep their octets as surrogate escapes.
 
     Attributes:
-        headers: the header table, its types kept.
+        headers: the header table, with the types of values.
         expiration: milliseconds, as a decimal string.
         timestamp: seconds since the epoch.
     """
@@ -52,7 +52,7 @@ class Properties:
         """Read the property flags and the property list.
 
         Raises:
-            MethodSyntaxError: they are malformed.
+            MethodSyntaxError: the octets are malformed.
         """
         if len(octets) < 2:
             raise MethodSyntaxError("content header without property flags")
@@ -98,7 +98,7 @@ def headers_of(octets: bytes) -> list[Field]:
 def persistent_unless_said(octets: bytes) -> bytes:
     """Set delivery mode 2 in encoded properties without a delivery mode; malformed octets are returned unchanged.
 
-    Only the three properties before the delivery mode are passed over, so that this takes a fraction of a parse.
+    Faster than a parse: only the three properties before the delivery mode are skipped over.
     """
     flags = octets[0] if len(octets) > 1 else _DELIVERY_MODE
     if flags & _DELIVERY_MODE:

@@ -1,31 +1,32 @@
 """The server's side of an AMQP 0-9-1 connection, without I/O: bytes in, events out; answers in, bytes out.
 
 How it works. A connection and each of its channels is a small state machine (AMQP 0-9-1, sections 2.2.4 and 4.2).
-The connection's transitions are the table ``TRANSITIONS``: in each state it names the methods that channel 0 may
-receive, and the state that follows; everything else is an error. A channel is unknown, open, or closing; one that is
-open may be in the middle of a content (a publish whose header or body frames are still to come).
+The connection's transitions are the table ``TRANSITIONS``: for each state, the methods that channel 0 may receive, and
+the next state; everything else is an error. A channel is unknown, open, or closing. An open channel may have an
+incomplete content: a publish with missing header or body frames.
 
-:meth:`ServerProtocol.receive` is a generator. It reads what the bytes say one event at a time, so that what the broker
-does about an event (closing a channel, say) already holds for the next one of the same read. It yields
+:meth:`ServerProtocol.receive` is a generator. It interprets the octets one event at a time, so that the broker's
+reaction to an event (closing a channel, for example) already holds for the next event of the same read. It yields
 
 - :class:`~jumpmq.amqp.events.Publish` and :class:`~jumpmq.amqp.events.Ack`, runs from the fast path,
-- :class:`Received` for every other method that is allowed where it came,
-- :class:`Failed` once, where the connection has to close: it is answered with :meth:`ServerProtocol.send_close`, and
-  nothing follows but the client's end of the connection,
-- :class:`Begun` once, first, where the client speaks AMQP 0-9-1,
-- :class:`BadHeader` once, where the client does not speak AMQP 0-9-1.
+- :class:`Received` for every other method that is allowed in the current state,
+- :class:`Failed` once, when the connection has to close: the caller answers with :meth:`ServerProtocol.send_close`, and
+  the only further event is the end of the connection by the client,
+- :class:`Begun` once, as the first event, if the client speaks AMQP 0-9-1,
+- :class:`BadHeader` once, if the client does not speak AMQP 0-9-1.
 
-What to send is collected by :meth:`send` and the like, and fetched with :meth:`data_to_send`.
+:meth:`send` and the other senders collect output, and :meth:`data_to_send` returns the output.
 
 The calls for one read, in their order:
 
-1. :meth:`~ServerProtocol.receive`, with what arrived; after :meth:`~ServerProtocol.take_kept`, the caller puts that
-   in front. Where :attr:`~ServerProtocol.scatters` is true, the octets may be read to where
-   :meth:`~ServerProtocol.scatter` says instead, and are then given to :meth:`~ServerProtocol.receive_scattered`.
-2. Iterate over what that returns, and act on each event before the next is asked for.
-3. After the last event, :meth:`~ServerProtocol.take_kept`. Or, where the rest is left for later,
-   :meth:`~ServerProtocol.retain`, before the buffer is read into again; nothing more may be received until the
-   iterator was exhausted. Or, where nothing more is wanted, :meth:`~ServerProtocol.skip`.
+1. :meth:`~ServerProtocol.receive`, with the received octets, behind the octets that
+   :meth:`~ServerProtocol.take_kept` has returned. If :attr:`~ServerProtocol.scatters` is true, the octets may instead
+   be read into the buffers of :meth:`~ServerProtocol.scatter`, and given to
+   :meth:`~ServerProtocol.receive_scattered`.
+2. Iterate over the returned events, and act on each event before the next one.
+3. After the last event, :meth:`~ServerProtocol.take_kept`. To continue with the remaining events later,
+   :meth:`~ServerProtocol.retain` before the buffer is read into again; no further octets may be received until the
+   iterator is exhausted. To discard the remaining events, :meth:`~ServerProtocol.skip`.
 4. :meth:`~ServerProtocol.data_to_send`, at any time.
 """
 
@@ -66,7 +67,9 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
 """Frame size proposed to clients, in octets."""
 MAX_PROPERTIES = FRAME_MAX - FRAME_OVERHEAD - 12
-"""Octets of a message's headers and properties: AMQP sends them in one frame, after class and size of the body."""
+"""Maximum octets of a message's headers and properties: AMQP sends them in one frame, after class and size of the
+body.
+"""
 SPLIT_FROM = 4096
 """Size, in octets, from which a body frame is consumed in pieces on arrival."""
 SCATTERED_FROM = 256 << 10
@@ -75,7 +78,7 @@ FRAME_MIN = 4096
 """The smallest frame size that can be negotiated, and the limit before negotiation."""
 CHANNEL_MAX = 2047
 MAX_MESSAGE_SIZE = 128 << 20
-"""Octets of a body at most (RabbitMQ's ``max_message_size``)."""
+"""Maximum octets of a body (RabbitMQ's ``max_message_size``)."""
 
 
 NOTHING = memoryview(b"")
@@ -92,11 +95,11 @@ class ConnectionState(enum.Enum):
     RUNNING = enum.auto()
     CLOSE_OK = enum.auto()
     CLOSED = enum.auto()
-    """In ``AUTHENTICATING`` the server is to speak: see :meth:`ServerProtocol.propose`."""
+    """In ``AUTHENTICATING`` the server sends the next method: see :meth:`ServerProtocol.propose`."""
 
 
 _HEADER, _RUNNING, _CLOSED = ConnectionState.HEADER, ConnectionState.RUNNING, ConnectionState.CLOSED
-"""Module globals: looking a member up in its enum takes ten times as long, which is measurable per read."""
+"""Module globals: access to a member of the enum takes ten times as long, which is measurable per read."""
 
 TRANSITIONS: dict[ConnectionState, dict[type[m.Method], ConnectionState]] = {
     ConnectionState.START_OK: {
@@ -125,7 +128,7 @@ SERVER_METHODS = frozenset(
     if one.spec_name.endswith("-ok")
     and one not in (m.ConnectionStartOk, m.ConnectionSecureOk, m.ConnectionTuneOk, m.ConnectionCloseOk)
 ) | {m.ConnectionStart, m.ConnectionSecure, m.ConnectionTune, m.BasicDeliver, m.BasicReturn, m.BasicGetEmpty}
-"""Methods sent only by servers, or by clients in answer to a server's request."""
+"""Methods that only servers send, or clients only in answer to a server's request."""
 
 
 @dataclass(slots=True)
@@ -141,9 +144,9 @@ class Failed:
     """The connection must close.
 
     Attributes:
-        error: why.
-        channel: where.
-        class_id, method_id: of the method at fault, 0 where there is none.
+        error: the reason.
+        channel: channel number of the fault.
+        class_id, method_id: the method at fault, 0 without one.
     """
 
     error: AMQPError
@@ -159,7 +162,7 @@ class Begun:
 
 @dataclass(slots=True)
 class BadHeader:
-    """The client began with something else than AMQP 0-9-1; it has been answered, and the socket is to close."""
+    """The client has not begun with AMQP 0-9-1. The answer is in the output; the caller closes the socket."""
 
 
 @dataclass(slots=True)
@@ -178,8 +181,8 @@ class _Content:
     """A publish with an incomplete header or body.
 
     Attributes:
-        size: octets of the body, as its header announced.
-        dropped: whether its channel waits for it no longer.
+        size: octets of the body, as announced by the header.
+        dropped: True if the channel no longer waits for the content.
     """
 
     method: m.BasicPublish
@@ -214,7 +217,7 @@ class _SplitFrame:
 
     Attributes:
         length: octets of the payload.
-        missing: those of them that are still to come.
+        missing: octets of the payload that have not arrived.
     """
 
     channel: int
@@ -230,9 +233,9 @@ class ServerProtocol:
     """Server side of one AMQP connection, without I/O.
 
     Attributes:
-        state: where the connection stands.
-        frame_max, channel_max, heartbeat: as negotiated (octets, channels, seconds).
-        unfinished: octets that are held of properties and bodies of messages which are not yet whole.
+        state: state of the connection.
+        frame_max, channel_max, heartbeat: negotiated values (octets, channels, seconds).
+        unfinished: octets in memory of the properties and bodies of incomplete messages.
     """
 
     def __init__(self) -> None:
@@ -241,24 +244,24 @@ class ServerProtocol:
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
         self.unfinished = 0
-        self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)  # the limits that the client was proposed
-        self._partial_frame = b""  # the beginning of a frame whose end did not arrive yet
-        self._unread = NOTHING  # what was received, from the first frame on that was not scanned
-        self._borrowed = False  # whether it is the caller's buffer, which is read into again
-        self._scanned: deque[_Scanned] = deque()  # what was scanned and is not yet an event
-        self._split: _SplitFrame | None = None  # a frame of which the beginning was acted on
+        self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)  # limits proposed to the client
+        self._partial_frame = b""  # beginning of an incomplete frame
+        self._unread = NOTHING  # received octets, from the first unscanned frame on
+        self._borrowed = False  # True if _unread is the caller's buffer, which is read into again
+        self._scanned: deque[_Scanned] = deque()  # scanned frames and runs that have not become events
+        self._split: _SplitFrame | None = None  # body frame whose first octets are already in the body
         self._channels: dict[int, _Channel] = {}  # state of each open channel
-        self._out: list[bytes | memoryview] = []  # what is to be sent
-        self._now = 0.0  # when this was received, in seconds since the epoch
+        self._out: list[bytes | memoryview] = []  # output for data_to_send
+        self._now = 0.0  # time of the current read, in seconds since the epoch
 
     # --- sending ---
 
     def propose(self, heartbeat: int, channel_max: int = CHANNEL_MAX, frame_max: int = FRAME_MAX) -> None:
-        """The client is authenticated: send ``connection.tune``.
+        """Send ``connection.tune`` to the authenticated client.
 
         Args:
             heartbeat: seconds.
-            channel_max, frame_max: more than this the client may not agree to; ``FRAME_MAX`` octets at most.
+            channel_max, frame_max: maxima of the negotiation, in channels and octets; ``FRAME_MAX`` octets at most.
         """
         self.state = ConnectionState.TUNE_OK
         self._proposed = m.ConnectionTune(channel_max, frame_max, heartbeat)
@@ -292,7 +295,7 @@ class ServerProtocol:
         return out
 
     def send_close(self, failed: Failed) -> None:
-        """Close the connection for an error; the client's close-ok is awaited."""
+        """Close the connection with an error, and wait for the client's close-ok."""
         error = failed.error
         self.send(0, m.ConnectionClose(error.code, error.reply_text, failed.class_id, failed.method_id))
         for channel in self._channels.values():
@@ -313,8 +316,8 @@ class ServerProtocol:
         """Parse received octets. Before the next call, exhaust the iterator, or abandon it with :meth:`skip`.
 
         Args:
-            octets: may be a view of a buffer that is used again, once the iterator is exhausted or what is left of it
-                was retained.
+            octets: may be a view of a buffer; the buffer may be reused when the iterator is exhausted, or after
+                :meth:`retain`.
             now: seconds since the epoch.
         """
         if self.state is _CLOSED:
@@ -340,7 +343,7 @@ class ServerProtocol:
                 try:
                     found = self._advance(event)
                 except AMQPError as error:
-                    # Its traceback would tie the error to this frame, and only a collection of garbage undo that.
+                    # The traceback would make a reference cycle with this frame, left to the garbage collector.
                     found = self._failed(event, error.with_traceback(None))
                 if found is not None:
                     yield found
@@ -348,9 +351,7 @@ class ServerProtocol:
 
     @property
     def holds_large_part(self) -> bool:
-        """True while a large body is being received; a read that ends after the header of a small message does not
-        count.
-        """
+        """True while a large body is being received, False for an incomplete small message."""
         return self.unfinished >= SPLIT_FROM
 
     @property
@@ -361,10 +362,10 @@ class ServerProtocol:
 
     def scatter(self, behind: memoryview) -> Scatter | None:
         """Return buffers for the next read, in the middle of a large body. After calling this method you must read into
-        them at once and call :meth:`receive_scattered`.
+        the buffers at once and call :meth:`receive_scattered`.
 
         Args:
-            behind: where to read to what follows the body.
+            behind: buffer for the octets after the body.
         """
         split = self._split
         if split is None or not self.scatters:
@@ -376,7 +377,7 @@ class ServerProtocol:
         """Parse octets that were read into the buffers of :meth:`scatter`; otherwise as :meth:`receive`.
 
         Args:
-            octets: how many were read.
+            octets: number of octets read.
         """
         split = self._split
         assert split is not None and split.content.body is not None
@@ -392,8 +393,8 @@ class ServerProtocol:
         return kept
 
     def retain(self) -> None:
-        """Copy what is not yet read, once, as the buffer it lies in is to be used again. To be called between two
-        events, before the buffer is read into; the iterator goes on with the copy."""
+        """Copy the unparsed octets, before their buffer is reused. Call this method between two events, before the
+        buffer is read into; the iterator continues with the copy. Further calls do nothing."""
         if not self._borrowed:
             return
         self._borrowed = False
@@ -408,7 +409,7 @@ class ServerProtocol:
         return bytes(self._unread)
 
     def give_up(self) -> None:
-        """End parsing here; another process continues with the client from ``connection.open`` on."""
+        """End parsing: another process continues with the client, from ``connection.open`` on."""
         self.skip()
         self.state = ConnectionState.CLOSED
 
@@ -429,17 +430,17 @@ class ServerProtocol:
         unread = self._unread
         reach = unread
         if self.state is not _RUNNING and self.state in HANDSHAKE:
-            # One frame only, as tune-ok sets the limit of what follows.
+            # One frame only, because tune-ok sets the size limit of the next frames.
             reach = unread[: 8 + int.from_bytes(unread[3:7])]
         events, used = scan(reach, self.frame_max, self._now)
         if events and isinstance(events[-1], AMQPError):
-            used = len(unread)  # where the next frame would begin is unknown
+            used = len(unread)  # the begin of the next frame is unknown
         self._unread = unread[used:] if used < len(unread) else NOTHING
         self._scanned.extend(events)
         return bool(events)
 
     def _keep(self) -> None:
-        """Keep an incomplete frame: the octets of a body are appended to it, all others wait in a buffer."""
+        """Keep an incomplete frame: a large body frame's octets go into the body at once, other octets are buffered."""
         unread, self._unread = self._unread, NOTHING
         if unread and not self._begin_split_frame(unread):
             self._partial_frame = bytes(unread)
@@ -486,7 +487,7 @@ class ServerProtocol:
             channel = event.channel
             known = self._channels.get(channel)
             if isinstance(error, MalformedText):
-                pass  # RabbitMQ checks the octets before the channel
+                pass  # RabbitMQ checks text before the channel, and then names no method
             elif isinstance(error, UnexpectedFrame) and known is not None and known.content is not None:
                 class_id, method_id = m.BasicPublish.class_id, m.BasicPublish.method_id
             elif event.type == FRAME_METHOD and len(event.payload) >= 4:
@@ -496,7 +497,7 @@ class ServerProtocol:
         return Failed(error, channel, class_id, method_id)
 
     def _advance(self, event: _Scanned) -> Event | None:
-        """Interpret a scanned event in the connection's state; None if nothing is to be done."""
+        """Interpret a scanned event in the connection's state; return None if the caller has nothing to do."""
         if self.state is _RUNNING and isinstance(event, (Publish, Ack)):
             return self._advance_run(event)
         if self.state is ConnectionState.CLOSED:
@@ -616,14 +617,14 @@ class ServerProtocol:
         """Return the open channel of the given number; None while the channel closes.
 
         Raises:
-            ChannelError: it was not opened.
+            ChannelError: the channel is not open.
         """
         channel = self._channels.get(number)
         if channel is None:
             raise ChannelError("expected 'channel.open'")
         return None if channel.closing else channel
 
-    # --- contents that the fast path did not find whole ---
+    # --- contents that the fast path has not found complete ---
 
     def _advance_content(self, frame: RawFrame, channel: _Channel) -> Event | None:
         content = channel.content

@@ -1,10 +1,10 @@
 """Scatter reads: the rest of a large body is read directly into the body's memory.
 
-How it works. A client cuts a body into frames of one size, so it is known where each will end before it is there. One
-read of the socket fills several buffers, one after the other: the rest of the payload that has begun, the eight octets
-between this and the next one (the end of a frame, the beginning of another), the next payload, and so on; the last is
-for what follows the body. Where eight such octets are not those foreseen, the client does otherwise; what was read from
-there on is put together again, and read as if it had come in one piece.
+How it works. A client cuts a body into frames of one size, so the end of each frame is known in advance. One read of
+the socket fills several buffers, one after the other: the rest of the begun payload, the eight octets between two
+payloads (the end of a frame, the beginning of the next frame), the next payload, and so on; the last buffer is for the
+octets after the body. If eight such octets differ from the expected ones, the client has used another frame size: the
+octets from there on are joined, and parsed like octets of an ordinary read.
 """
 
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
@@ -17,15 +17,15 @@ class Scatter:
     """Buffers of a scatter read.
 
     Args:
-        room: where what is missing of the body belongs.
-        channel: the body's.
-        begun: octets of it in the frame that has begun.
-        length: octets of it in each frame, but for the last.
-        behind: where what follows the body goes, eight octets at least.
+        room: memory of the missing part of the body.
+        channel: the body's channel.
+        begun: missing octets of the begun frame's payload.
+        length: octets of the payload of each further frame, except the last one.
+        behind: buffer for the octets after the body, eight octets at least.
 
     Attributes:
         buffers: buffers to be filled in order.
-        size: octets of all.
+        size: octets of all buffers.
     """
 
     def __init__(self, room: memoryview, channel: int, begun: int, length: int, behind: memoryview) -> None:
@@ -50,8 +50,8 @@ class Scatter:
         """Attribute the ``octets`` of a read to body and frame headers.
 
         Returns:
-            How many are in the body, how many are still missing of the frame that has begun, and what is to be read as
-            usual.
+            Number of octets in the body, number of missing octets of the begun frame's payload, and the octets to
+            parse as usual.
         """
         placed = 0
         for number, size in enumerate(self._sizes):
@@ -67,5 +67,5 @@ class Scatter:
         return placed, 0, self.buffers[-1][:octets]
 
     def _between(self, size: int) -> bytes:
-        """The end of a frame, and the beginning of the next."""
+        """Return the end of a frame and the beginning of the next frame."""
         return b"%c%c%b%b" % (FRAME_END, FRAME_BODY, self._channel.to_bytes(2), size.to_bytes(4))

@@ -1,4 +1,4 @@
-"""Header values as text, for readers whose tables hold text: numbers in decimal, tables and arrays as JSON."""
+"""Header values as text, for readers with columns of text: numbers in decimal, tables and arrays as JSON."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from jumpmq.amqp.fields import Field, read_value, to_python
 
 
 def header_texts(fields: list[Field]) -> dict[str, str | None]:
-    """Render a header table as text; of duplicate names the later value replaces the first."""
+    """Render a header table as text; of headers with the same name the last one counts."""
     return {name: _text(value) for name, value in to_python(fields).items()}
 
 

@@ -1,6 +1,4 @@
-"""Headers added to a message that the publisher's broker refused, before it is published to an exchange for undelivered
-messages.
-"""
+"""Headers of an undelivered message, added before its publish to the exchange for undelivered messages."""
 
 from __future__ import annotations
 
@@ -19,11 +17,12 @@ _COPIES = ("CC", "BCC")
 def undelivered(properties: bytes, exchange: str, reason: str) -> bytes:
     """Return the properties of an undelivered message, for the exchange that receives the message instead.
 
-    The headers ``x-undelivered-exchange`` and ``x-undelivered-reason`` are added; it goes to its routing key alone.
+    The headers ``x-undelivered-exchange`` and ``x-undelivered-reason`` are added, the headers CC and BCC removed: the
+    message is routed by its routing key alone.
 
     Args:
-        properties: as they would have been published, well-formed.
-        exchange: where it was published to.
+        properties: the well-formed properties of the original publish.
+        exchange: exchange of the original publish.
     """
     found = Properties.parse(properties)
     kept = [field for field in found.headers or [] if field.name not in (*_HEADERS, *_COPIES)]
