@@ -1,9 +1,10 @@
 """Publishing of many messages at once, without a channel.
 
-A run is judged as a whole before anything of it is published: whether the user may, whether each message is well-formed
-and where it goes. What was judged is then pushed to the queues. Both are generators of small steps, as a run may be
-long and its exchange slow: others are served between any two. Where the messages go is decided when they are judged;
-what is bound or unbound before they are pushed changes nothing for them, as if they had been published before.
+A run of messages is validated as a whole before any message is published: the user's permissions, each message's
+properties, and the routes. The validated messages are then pushed to the queues. Validating and pushing are generators
+of small steps, because a run may be long and its exchange slow: other clients are served between two steps. The
+validation decides the routes; a binding changed before the push has no effect, as if the messages had been published
+before the change.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from jumpmq.topology.routing import Routes
 Q = TypeVar("Q", Queue, DeclaredQueue)
 
 JUDGED_FIRST = 64
-"""Messages validated in the first step: at a topic exchange of 300 patterns some 20 microseconds per message."""
+"""Number of messages validated in the first step: a topic exchange of 300 patterns takes some 20 microseconds per
+message.
+"""
 
 JUDGED_LAST = 4096
-"""Maximum number of messages validated in a step, where validation is fast."""
+"""Maximum number of messages validated in a step."""
 
 STEP = 0.001
 """Target duration of a validation step, in seconds: the next step has twice or half as many messages."""
 
 PUSHED_AT_ONCE = 1024
-"""Copies pushed to a queue per step."""
+"""Number of copies pushed to a queue per step."""
 
 MAX_COPIES = 500_000
 """Maximum number of copies in queues per run: messages pushed in a single commit delay the commits of others, by some
@@ -49,19 +52,19 @@ MAX_COPIES = 500_000
 """
 
 MAX_BOUNDED_COPIES = 20_000
-"""Maximum number of copies per run in queues refusing messages when full, pushed in a single step."""
+"""Maximum number of copies per run in queues that refuse messages when full: pushed in a single step."""
 
 
 Keep = Callable[[DeclaredQueue, list[Message]], None]
-"""Keeps messages for a queue of a remote home until delivered to the remote home."""
+"""Function that keeps messages for a queue of a remote home until their delivery to that home."""
 
 
 class TooManyCopies(Exception):
-    """The messages of a run would be too many in all queues together."""
+    """The copies of a run in all queues together would exceed a limit."""
 
 
 class Addressed(NamedTuple):
-    """Messages of an exchange, at least one, and the destination queue; None where the exchange routes."""
+    """Messages of an exchange, at least one, and the destination queue; None if the exchange routes the messages."""
 
     queue: str | None
     messages: list[Message]
@@ -72,10 +75,10 @@ class Published:
     """Outcome of a bulk publish.
 
     Attributes:
-        published: messages accepted by a queue.
-        unroutable: those that reached no queue, and are gone.
-        refused: those that a queue refused, because it is full.
-        undelivered: those that went to the exchange for what is unroutable or refused.
+        published: number of messages accepted by a queue.
+        unroutable: number of messages that reached no queue, and were dropped.
+        refused: number of messages refused by a full queue.
+        undelivered: number of messages that went to the exchange for undelivered messages.
     """
 
     published: int = 0
@@ -89,17 +92,17 @@ class Judged:
     """A validated run and the destinations of messages.
 
     Attributes:
-        count: how many messages there are.
-        user: whose they are.
-        undelivered_to: exchange for unroutable or refused messages; None without one.
-        unroutable: how many of them reach no queue.
-        undelivered: how many go to that exchange.
-        shares: the messages of each queue here, in published order.
-        remote: messages for queues of other homes.
-        copies: how many messages these are together.
-        bounded_copies: how many of them go to queues that may refuse some.
+        count: number of messages.
+        user: the publisher.
+        undelivered_to: exchange for undelivered (unroutable or refused) messages; None without one.
+        unroutable: number of messages that reach no queue.
+        undelivered: number of messages for ``undelivered_to``.
+        shares: the messages of each local queue, in published order.
+        remote: the messages of each queue of other homes.
+        copies: number of messages in ``shares`` and ``remote``.
+        bounded_copies: number of messages in ``shares`` for queues that refuse messages when full.
         flags: the property flags of all messages, or-ed.
-        routes: as exchanges gave them, each with its exchange, and how many messages it was asked for.
+        routes: routes by the exchanges, each with its exchange and the number of routed messages.
     """
 
     vhost: VirtualHost
@@ -116,10 +119,10 @@ class Judged:
     routes: list[tuple[Exchange, int, Routes]] = field(default_factory=list)
 
     def require_one_step(self) -> None:
-        """Refuse a run with too many copies for the short steps of :func:`push_all_or_none`.
+        """Refuse a run with too many copies for the single step of :func:`push_all_or_none`.
 
         Raises:
-            TooManyCopies: see there.
+            TooManyCopies: more than :data:`MAX_BOUNDED_COPIES`.
         """
         if self.bounded_copies > MAX_BOUNDED_COPIES:
             raise TooManyCopies(
@@ -128,10 +131,10 @@ class Judged:
             )
 
     def add(self, queue: Queue, messages: list[Message]) -> None:
-        """Add messages to the share of a local queue, behind earlier messages.
+        """Add messages to the share of a local queue, after earlier messages.
 
         Raises:
-            TooManyCopies: see there.
+            TooManyCopies: more than :data:`MAX_COPIES`.
         """
         self._count(len(messages))
         if queue.limits.overflow != "drop-head":
@@ -142,13 +145,13 @@ class Judged:
         """Add messages to the share of a remote queue.
 
         Raises:
-            TooManyCopies: see there.
-            NotImplementedByServer: the queue may refuse messages: it would not be known before all is published.
+            TooManyCopies: more than :data:`MAX_COPIES`.
+            NotImplementedByServer: the queue may refuse messages: a refusal would come after the publish.
         """
         self._count(len(messages))
         if may_refuse(self.vhost, queue):
             where = f"queue '{queue.name}' in vhost '{queue.vhost}' is at home {queue.definition.home} of this broker"
-            raise NotImplementedByServer(f"{where}, and may refuse messages: those of a batch cannot go to it")
+            raise NotImplementedByServer(f"{where}, and may refuse messages: a batch cannot publish to this queue")
         self.remote.setdefault(queue, []).extend(messages)
 
     def _count(self, copies: int) -> None:
@@ -169,14 +172,14 @@ def judge(
     """Validate and route messages; every step is some milliseconds of work at most.
 
     Args:
-        drop_unroutable: whether messages that reach no queue are dropped; else they are an error.
-        undelivered_to: alternative exchange for such messages; None without one.
+        drop_unroutable: True to drop messages that reach no queue, instead of an error.
+        undelivered_to: exchange for messages that reach no queue; None without one.
 
     Raises:
-        NoRoute: a message reaches no queue, also not of that exchange.
-        TooManyCopies: see there; fewer messages may be published.
-        NotImplementedByServer: a message reaches a queue of another home that may refuse it.
-        AMQPError: the user may not publish to an exchange, or it is not there, or a message is malformed.
+        NoRoute: a message reaches no queue, nor a queue of ``undelivered_to``.
+        TooManyCopies: the run needs too many copies; publish fewer messages at once.
+        NotImplementedByServer: a message reaches a queue of another home that may refuse messages.
+        AMQPError: the user may not publish to an exchange, an exchange is missing, or a message is malformed.
     """
     judged = Judged(vhost, user, sum(len(one.messages) for one in messages), undelivered_to)
     lost: dict[str, list[Message]] = {}
@@ -207,7 +210,7 @@ def push(judged: Judged, keep: Keep) -> Generator[None, None, Published]:
     iteration.
 
     Args:
-        keep: gets what goes to queues of other homes.
+        keep: gets the messages for queues of other homes.
     """
     for _, _, routes in judged.routes:
         routes.strip()
@@ -222,11 +225,13 @@ def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -
     """As :func:`push`, but send messages refused by a full queue to the exchange for undelivered messages; without such
     an exchange, or with a full queue behind it, no queue gets any message.
 
-    Whether there is room is looked at, and taken, in one step, as anybody else may take it between two.
+    One step checks the room in queues and pushes the messages, because other publishers may fill the room between two
+    steps. After an error, no message is pushed.
 
     Raises:
-        AMQPError: the user may not publish to that exchange, or what was refused reaches no queue there.
-        TooManyCopies: see there; nothing is pushed, as with the other.
+        AMQPError: the user may not publish to the exchange for undelivered messages, or a refused message reaches no
+            queue there.
+        TooManyCopies: the run needs too many copies.
     """
     vhost = judged.vhost
     for _, _, routes in judged.routes:
@@ -280,8 +285,9 @@ def _send_on(judged: Judged, authorization: Authorization, messages: list[Messag
     """Send undeliverable messages to the exchange for undelivered messages.
 
     Raises:
-        AMQPError: the user may not publish to it, it is not there, or a message reaches no queue there.
-        TooManyCopies: see there.
+        AMQPError: the user may not publish to the exchange, the exchange is missing, or a message reaches no queue
+            there.
+        TooManyCopies: the run needs too many copies.
     """
     exchange, vhost = judged.undelivered_to, judged.vhost
     assert exchange is not None
@@ -323,7 +329,7 @@ def _keep_shares(judged: Judged, keep: Keep) -> Generator[None, None, None]:
 
 
 def _count(judged: Judged) -> Generator[None, None, None]:
-    """Count what was pushed in the figures of exchanges and of the virtual host."""
+    """Count the pushed messages in the statistics of exchanges and of the virtual host."""
     tally = judged.vhost.past.channels
     messages, all_copies, unroutable = judged.count + judged.undelivered, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
@@ -338,7 +344,7 @@ def _count(judged: Judged) -> Generator[None, None, None]:
 
 
 def _runs(messages: list[Addressed]) -> Iterator[tuple[str | None, str, list[Message]]]:
-    """Messages of one queue or exchange, as many at once as were judged in a :data:`STEP` before."""
+    """Yield pieces of messages of one queue or exchange, of the number validated in a :data:`STEP` before."""
     size, began = JUDGED_FIRST, 0.0
     for queue, run in messages:
         first = 0
@@ -360,7 +366,7 @@ def _require_allowed(
 
 
 def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Message], flags: int) -> list[Message]:
-    """Note where a run goes; returns the messages that reach no queue."""
+    """Add a run to the shares of its destinations; return the messages that reach no queue."""
     vhost = judged.vhost
     if queue is not None:
         if queue not in vhost.declared or vhost.declared[queue].is_internal:
@@ -386,7 +392,7 @@ def _examined(authorization: Authorization, user: Principal, messages: list[Mess
     """Check the properties of messages and set persistence accordingly; return the properties' flags, or-ed.
 
     Raises:
-        AMQPError: a message's properties are malformed, or what the user may not set.
+        AMQPError: a message's properties are malformed, or have a user id that the user may not set.
     """
     flags, acted_on = examine(messages)
     if flags < 0:

@@ -1,9 +1,9 @@
-"""Moving messages: publish messages of a queue again and remove them from the queue, as an operator requests for dead
-letters.
+"""Moving messages at an operator's request, such as dead-lettered messages: the broker publishes messages of a queue
+again, and removes them from the queue.
 
-What goes to classic and quorum queues of this home is published and settled in one commit: whatever is killed, each
-message is in one place. What goes to streams or to other homes is settled once it is there, so that a kill in between
-has it in both places, and nothing is lost. What cannot be moved goes back to its place.
+Messages to classic and quorum queues of this home are published and settled in one commit: after any kill, each message
+is in exactly one queue. Messages to streams or to other homes are settled when they have arrived: after a kill in
+between, a message is in both queues, and no message is lost. Messages that cannot be moved return to their place.
 """
 
 import asyncio
@@ -34,18 +34,19 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 
 AT_ONCE, AT_LEAST = 200, 8
-"""Maximum and minimum number of messages moved together; fewer where moving takes longer than a slice, as to an
-exchange of many queues."""
+"""Maximum and minimum number of messages moved together. The number falls while a step takes longer than a time slice,
+for example at an exchange with many queues.
+"""
 
 UNCOMMITTED = 8 << 20
 """Octets of bodies after which a move waits for the disk: a larger backlog delays publishers."""
 
 
 class Running(Sliced, Protocol):
-    """A broker.
+    """Broker interface required by moves.
 
     Attributes:
-        authorization: says who may publish.
+        authorization: permissions of users.
     """
 
     authorization: Authorization
@@ -67,9 +68,9 @@ class Destination:
     death, with the exchange and routing key of its arrival there.
 
     Attributes:
-        queue: its name; the messages are addressed as by the default exchange.
-        exchange: its name.
-        routing_key: for the exchange; None keeps that of each message.
+        queue: name of the queue; the messages are addressed as by the default exchange.
+        exchange: name of the exchange.
+        routing_key: routing key for the exchange; None keeps the key of each message.
     """
 
     queue: str | None = None
@@ -82,8 +83,8 @@ class MovedMessages:
     """Outcome of a move.
 
     Attributes:
-        moved: how many are where they should be, and no longer in the queue.
-        kept: how many could not be moved, and are in their places again, by the reason.
+        moved: number of messages at their destination, and no longer in the queue.
+        kept: number of messages that could not be moved, and are in their places again, by reason.
     """
 
     moved: int = 0
@@ -93,11 +94,11 @@ class MovedMessages:
 async def move_messages(
     broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
 ) -> MovedMessages:
-    """Move up to so many messages from the front of a queue, in steps; others are served in between.
+    """Move up to ``count`` messages from the front of a queue, in steps; other clients are served in between.
 
     Raises:
-        AMQPError: the user may not publish there, there is no such destination, or the queue's messages are not to be
-            taken by this way.
+        AMQPError: the user may not publish to the destination, the destination is missing, or the queue is a stream,
+            its own destination, or consumed by a consumer group.
     """
     moving = _Moving(broker, user, host, queue, destination)
     left = count
@@ -129,11 +130,11 @@ async def move_numbered(
 
 
 async def delete_numbered(broker: Running, queue: Queue, numbers: Iterable[int]) -> int:
-    """Delete the messages with these numbers, in steps; return how many were deleted, which is on disk then. Messages
-    no longer ready are skipped.
+    """Delete the messages with these numbers, in steps; return the number of deleted messages when the deletion is on
+    disk. Messages no longer ready are skipped.
 
     Raises:
-        AMQPError: messages of the queue are not to be taken by this way.
+        AMQPError: the queue is a stream, or consumed by a consumer group.
     """
     if queue.append_only:
         raise PreconditionFailed(f"queue '{queue.name}' is a stream: its messages are read, not deleted")
@@ -183,10 +184,10 @@ class _Step:
     """Messages moved together.
 
     Attributes:
-        taken: from the queue.
+        taken: messages taken from the queue.
         copies: published messages, each with its original.
-        sent: what went to other homes.
-        settled: whether nothing is waited for.
+        sent: messages sent to other homes.
+        settled: True if the originals are settled without a wait.
     """
 
     taken: list[Message]
@@ -211,15 +212,16 @@ class _Moving:
         self._host = host
         self._queue = queue
         self._to = destination
-        self._holding = holding  # how the queue counts what is taken from it
-        # Messages that the next step may move; octets of bodies that were moved and may not be on disk.
+        self._holding = holding  # how the queue counts the taken messages
+        # Maximum number of messages of the next step; octets of moved bodies that may not be on disk.
         self._at_once, self._uncommitted = AT_LEAST, 0
-        self._held: dict[int, Message] = {}  # taken from the queue and not settled, in order, by their ids
+        self._held: dict[int, Message] = {}  # messages taken from the queue and not settled, in order, by id()
 
     def require_destination(self) -> None:
-        """
+        """Check source and destination.
+
         Raises:
-            AMQPError: there is none, or the user may not publish there.
+            AMQPError: see :func:`move_messages`.
         """
         exchange = self._to.exchange or ""
         self._broker.authorization.require(self._user, self._host.name, "write", "exchange", exchange)
@@ -234,7 +236,7 @@ class _Moving:
 
     @contextlib.asynccontextmanager
     async def going_on(self) -> AsyncIterator[None]:
-        """While messages are moved: at the end, what was not goes back, and all is on disk."""
+        """Context of a move: at the end, unmoved messages return to the queue, and all changes are on disk."""
         self.require_destination()
         self._queue.touch()
         try:
@@ -262,9 +264,9 @@ class _Moving:
         return len(step.taken)
 
     def take_next(self, most: int, count: int) -> list[Message]:
-        """Take messages from the front, as many as the lower of the two numbers."""
+        """Take messages from the front, up to the lower of the two numbers."""
         count = min(most, count)
-        return self._queue.take_for_delivery(count) or self._queue.take(1)  # the latter where bodies are on disk
+        return self._queue.take_for_delivery(count) or self._queue.take(1)  # take(1) reads a paged body
 
     def _publish(self, taken: list[Message]) -> _Step:
         """Publish messages, and settle them unless a wait is required; called within an event-loop iteration of the
@@ -300,7 +302,7 @@ class _Moving:
         """Return the copy to publish for a message, and its destination queue; None for the exchange.
 
         Raises:
-            AMQPError: it goes nowhere.
+            AMQPError: the message has no destination.
         """
         copy, to = message.copy(), self._to
         properties = Properties.parse(copy.properties)
@@ -365,7 +367,7 @@ class _Moving:
     async def _refused(self, sent: Sent) -> set[int]:
         known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
 
-        def answered() -> None:  # afterwards it is forgotten which messages were refused by themselves
+        def answered() -> None:  # the sender forgets single refusals after this call
             if not known.done():
                 known.set_result({message for message in sent.sources if sent.was_refused(message)})
 
@@ -406,7 +408,7 @@ def _last_death(headers: list[Field]) -> tuple[str, str, bytes]:
     """Return the queue of a dead letter's last death, with the exchange and routing key used there.
 
     Raises:
-        NotFound: it does not say, or not as brokers do.
+        NotFound: the header is missing or malformed.
     """
     deaths: Any = next((one.value for one in headers if one.name == "x-death" and one.type == "A"), [])
     kind, table = deaths[0] if deaths else (None, [])
@@ -414,5 +416,5 @@ def _last_death(headers: list[Field]) -> tuple[str, str, bytes]:
     queue, exchange, keys = found.get("queue"), found.get("exchange"), found.get("routing-keys")
     key = keys[0][1] if isinstance(keys, list) and keys else None
     if not (isinstance(queue, str) and isinstance(exchange, str) and isinstance(key, str)):
-        raise NotFound("it is no dead letter: its header x-death does not say where it comes from")
+        raise NotFound("it is no dead letter: its header x-death does not name its former queue")
     return queue, exchange, key.encode(errors="surrogateescape")

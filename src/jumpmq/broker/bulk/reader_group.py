@@ -1,9 +1,10 @@
-"""A group of readers: position per queue, the reading query, and the allowed silence.
+"""A group of readers: reservations per queue, the reading query, and the lease.
 
-A group has one *session* at a time, that of the query which reads for it. Another query is refused while the session is
-alive, and takes over when it is not; the first is then *fenced*: what it asks is refused for good. A query that is
-restarted from its checkpoint says the same name and takes over at once. A session is alive for its lease after the last
-sign of life, and no longer than :data:`GRACE` after the connection broke by which its query attends.
+A group has one *session* at a time: that of the reading query. Another query is refused while the session is alive.
+When the session is not alive, another query takes over, and the first query is *fenced*: its requests are refused for
+good. A query that is restarted from its checkpoint has the same name and takes over at once. A session is alive until
+its lease has passed since the last request of the query. The query holds a connection open during its session; after
+the loss of this connection the session lives for :data:`GRACE` at most.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ class QueueHasReader(Exception):
 
 
 class UnknownSession(Exception):
-    """The session is not known: the broker has forgotten the group, or was restarted without a store."""
+    """Unknown session: the broker has removed the group, or was restarted without a store."""
 
 
 def owned(name: str, user: Principal) -> str:
     """Return the user-qualified name of a group: groups of the same name of different users are distinct.
 
-    A user who came with a token is not the one of that name who is kept here.
+    A user with a token is distinct from a stored user of the same name.
     """
     return f"{name}{OWNED}{'token' if user.granted is not None else 'user'} {user}"
 
@@ -54,12 +55,12 @@ class ReaderGroup:
     Attributes:
         name: name and user of the group, joined by :func:`owned`.
         places: reservations by queue.
-        lost: queues that were deleted while the group had a place in them, and how many messages went with each.
-        turn: held while an operation changes its reservations.
-        lease: seconds of silence after which its reservations lapse.
-        deadline: when that is, by the event loop's clock.
-        shares: whether queries of other groups may read the same queues meanwhile.
-        owner_epoch: the number (:mod:`jumpmq.queues.epochs`) under which its query reads; 0 before any was drawn.
+        lost: deleted queues with reservations of the group, and the number of messages deleted with each.
+        turn: held while an operation changes the group's reservations.
+        lease: seconds without a request after which the reservations lapse.
+        deadline: time at which the reservations lapse, by the event loop's clock.
+        shares: True if queries of other groups may read the same queues.
+        owner_epoch: the owner epoch (:mod:`jumpmq.queues.epochs`) of the reading query; 0 before the first.
     """
 
     def __init__(self, vhost: str, name: str) -> None:
@@ -94,12 +95,12 @@ class ReaderGroup:
 
     @property
     def outstanding(self) -> int:
-        """Messages reserved and not acknowledged."""
+        """Number of messages reserved and not acknowledged."""
         return sum(place.outstanding for place in self.places.values())
 
     @property
     def query(self) -> str | None:
-        """Self-chosen name of the last reading query."""
+        """Name of the last reading query, chosen by the query."""
         return self._query
 
     def alive(self, now: float) -> bool:
@@ -114,13 +115,15 @@ class ReaderGroup:
         """Begin a session.
 
         Args:
-            query: what the query calls itself, the same after a restart from its checkpoint.
+            query: name of the query, the same after a restart from its checkpoint.
 
         Raises:
             ReaderGroupInUse: another query's session is alive.
         """
         if query != self._query and self.alive(now):
-            raise ReaderGroupInUse(f"{self} is in use by another query; give each query a group, or stop that one")
+            raise ReaderGroupInUse(
+                f"{self} is in use by another query; give each query its own group, or stop the other query"
+            )
         self._query, self._session, self.lease = query, secrets.token_hex(8), lease
         self._attended = True
         self.renew(now)
@@ -130,8 +133,8 @@ class ReaderGroup:
         """Refuse unless the session is the group's session, or the group has none.
 
         Raises:
-            ReaderGroupInUse: another one has taken over, or is alive.
-            UnknownSession: the group has none.
+            ReaderGroupInUse: another session has taken over, or is alive.
+            UnknownSession: the group has no session.
         """
         if session == self._session or (session is None and not self.alive(now)):
             return
@@ -140,7 +143,7 @@ class ReaderGroup:
         raise ReaderGroupInUse(f"{self} is in use by another query, which has taken over")
 
     def renew(self, now: float) -> None:
-        """A sign of life of the query."""
+        """Extend the session and the deadline after a request of the query."""
         self.deadline = self._alive_until = now + self.lease
 
     def touch(self, now: float) -> None:
@@ -161,7 +164,7 @@ class ReaderGroup:
         return place
 
     def record(self) -> dict[str, Any]:
-        """Return the state that survives a restart of the broker, as JSON."""
+        """Return the durable state, as JSON."""
         return {
             "vhost": self.vhost,
             "name": self.name,
@@ -173,7 +176,7 @@ class ReaderGroup:
 
     @classmethod
     def restore(cls, record: dict[str, Any]) -> ReaderGroup:
-        """Continue from a record."""
+        """Return a group with the state of :meth:`record`."""
         group = cls(record["vhost"], record["name"])
         group._query, group._session = record["query"], record["session"]
         group.lease, group.lost = record["lease"], record["lost"]

@@ -1,4 +1,4 @@
-"""Groups of readers in the live broker: reservations are durable before they are promised, and lapse in silence."""
+"""Groups of readers in the live broker. Reservations are durable before the answer, and lapse with their lease."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from jumpmq.topology import Topology, VirtualHost
 
 LEASE_CHECK = 0.25
-"""Seconds between two looks at the leases."""
+"""Seconds between checks of the leases."""
 
 NO_CONNECTION = ""
-"""Identity of groups as readers: no connection, so exclusive queues are locked to groups."""
+"""Connection identity of groups: none, so that groups cannot read exclusive queues."""
 
 MAX_GROUPS = 1000
-"""Groups of a user."""
+"""Maximum number of groups of a user."""
 
 MAX_MESSAGES = 4_000_000
-"""Maximum number of messages held by a group: an unlimited request gets as many at once."""
+"""Maximum number of messages held by a group, also for a request without a limit."""
 
 
 class Home(Sliced, Protocol):
@@ -57,15 +57,16 @@ class ReservationRequest:
     """A group's reservation request.
 
     Attributes:
-        offsets: per queue, the reservation up to which everything is done; None where the group does not know.
-        max_messages: over all queues, outstanding ones included; None for all there are, up to ``MAX_MESSAGES``.
-        max_octets: of bodies, over all queues, for what is newly reserved; None for any number. A larger message is
+        offsets: per queue, the last finished reservation; None if the group does not know.
+        max_messages: maximum number of messages over all queues, outstanding ones included; None for all messages, up
+            to ``MAX_MESSAGES``.
+        max_octets: maximum octets of newly reserved bodies, over all queues; None without a limit. A larger message is
             reserved alone.
-        last_seqs: per queue, the last message to reserve, for those that have a limit.
-        lease: seconds of silence after which the reservations lapse.
-        accept_loss: whether queues that are not there are no error.
+        last_seqs: per queue with a limit, the last message to reserve.
+        lease: seconds without a request after which the reservations lapse.
+        accept_loss: True if missing queues, and an older data directory, are not errors.
         shares: True if queries of other groups with the same setting may read the same queues.
-        seen: what the group has seen of data directories; a loss that is accepted is no error of these either.
+        seen: the group's fingerprints of data directories.
     """
 
     offsets: Mapping[str, int | None]
@@ -83,10 +84,10 @@ class Reserved:
     """Answer to a reservation request.
 
     Attributes:
-        places: the group's places in the requested queues.
+        places: the group's reservations in the requested queues.
         lost: deleted queues, with the number of messages lost with each; None if unknown.
-        owner_epoch: the number (:mod:`jumpmq.queues.epochs`) under which the query has the messages: higher than the
-            numbers of all earlier owners of the queues.
+        owner_epoch: the owner epoch (:mod:`jumpmq.queues.epochs`) of the query: higher than the epochs of all earlier
+            owners of the queues.
     """
 
     places: dict[str, Reservations]
@@ -99,8 +100,8 @@ class Slice:
     """Part of a group's reservation in a queue.
 
     Attributes:
-        after, upto: behind which reservation (None: behind what is acknowledged), and up to which.
-        first, count: which of their messages, by position; all that follow if ``count`` is None.
+        after, upto: the reservations after ``after`` (None: after the acknowledged ones), up to and with ``upto``.
+        first, count: range of their messages, by position; all further messages if ``count`` is None.
     """
 
     queue: str
@@ -126,8 +127,8 @@ class ReaderGroups:
         """Restore the positions of groups, before any consumer starts.
 
         Args:
-            definitions: all that the store kept, as (kind, key, value).
-            queues: the restored ones by ``id``.
+            definitions: all stored definitions, as (kind, key, value).
+            queues: the restored queues by ``id``.
         """
         for kind, _, record in definitions:
             if kind == READER_GROUP:
@@ -144,7 +145,7 @@ class ReaderGroups:
                     self._follow(group, queue)
 
     def start(self) -> None:
-        """Mind the leases, also of what was reserved before the broker was started."""
+        """Begin to check leases. Reservations from before the start of the broker get a new lease."""
         for group in self._groups.values():
             group.renew(_now())
         self._watch = asyncio.create_task(self._watch_leases(), name="leases")
@@ -172,10 +173,10 @@ class ReaderGroups:
         return session
 
     def renew(self, vhost: str, name: str, session: str | None = None) -> None:
-        """The group is alive.
+        """Extend the lease of a group after a request.
 
         Raises:
-            ReaderGroupInUse, UnknownSession: it is, with another session.
+            ReaderGroupInUse, UnknownSession: the group has another session.
         """
         group = self._groups.get((vhost, name))
         if group is not None:
@@ -202,11 +203,11 @@ class ReaderGroups:
         """Acknowledge finished messages and reserve more.
 
         Raises:
-            NotFound: no such queue; nothing has changed then.
-            OlderDirectory: the data directory is older than what the group has seen of it; nothing has changed then.
+            NotFound: no such queue; nothing has changed.
+            OlderDirectory: the data directory is older than the group's fingerprint; nothing has changed.
             ReaderGroupInUse, UnknownSession: another query reads for the group.
             QueueHasReader: a consumer group takes the messages of one of the queues, or a query of another group reads
-                one, and one of the two does not share.
+                one, and one of the two groups does not share.
         """
         if self._broker.store is not None and not wanted.accept_loss:
             self._broker.starts.require_seen(wanted.seen)
@@ -243,8 +244,8 @@ class ReaderGroups:
         """Settle reservations for good.
 
         Raises:
-            NotFound: no such queue, or no such group there; nothing has changed then.
-            PreconditionFailed: there is no reservation of that number; nothing has changed then.
+            NotFound: no such queue, or the group has no reservations in it; nothing has changed.
+            PreconditionFailed: no reservation of that number; nothing has changed.
             ReaderGroupInUse, UnknownSession: another query reads for the group.
         """
         group = self._known(host, name)
@@ -265,17 +266,18 @@ class ReaderGroups:
     async def held(
         self, host: VirtualHost, name: str, slices: list[Slice], accept_loss: bool = False
     ) -> list[tuple[str, Piece]]:
-        """The messages of parts of reservations, with their queues, as :meth:`Reservations.held`.
+        """Return the messages of parts of reservations, with their queues, as :meth:`Reservations.held`.
 
-        What has lapsed is held again if it can be.
+        Lapsed reservations are reserved again if possible.
 
         Args:
-            accept_loss: whether what is not there any more is no error: what is left is read.
+            accept_loss: True to read the remaining messages if others are gone.
 
         Raises:
-            ReservationGone: it cannot, or they are acknowledged, or the group has nothing in this queue.
-            ReservationRests: it cannot yet, as messages rest until the next try.
-            QueueHasReader: it has lapsed, and a consumer group takes the messages of the queue.
+            ReservationGone: messages of a reservation are gone or acknowledged, or the group has no reservations in the
+                queue.
+            ReservationRests: messages of a lapsed reservation rest until their next retry.
+            QueueHasReader: a reservation has lapsed, and a consumer group takes the messages of the queue.
             NotFound: no such queue.
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
@@ -296,10 +298,10 @@ class ReaderGroups:
         return found
 
     async def release(self, host: VirtualHost, name: str) -> None:
-        """Give everything back and forget the group.
+        """Return all reserved messages to their queues, and remove the group.
 
         Raises:
-            NotFound: it has no place in any queue of this virtual host.
+            NotFound: no such group in this virtual host.
         """
         group = self._known(host, name)
         async with group.turn:
@@ -318,10 +320,10 @@ class ReaderGroups:
         return self._groups.get((vhost, name))
 
     def groups(self, vhost: str) -> list[ReaderGroup]:
-        """The groups of a virtual host."""
+        """Return the groups of a virtual host."""
         return [group for (host, _), group in self._groups.items() if host == vhost]
 
-    # --- parts of them ---
+    # --- steps of the operations ---
 
     def reader_of(self, queue: Queue) -> ReaderGroup | None:
         """Return a group that takes messages from a queue or holds some; None without any. Lapsed reservations belong
@@ -409,7 +411,7 @@ class ReaderGroups:
         steps = chain.from_iterable(place.free() for place in places.values())
         self._broker.topology.later("freeing what readers have acknowledged", steps)
 
-    # --- what is known ---
+    # --- groups and reservations by name ---
 
     def _made(self, vhost: str, name: str) -> ReaderGroup:
         """Return the group, created if missing."""
@@ -422,13 +424,13 @@ class ReaderGroups:
         """Refuse a further group to a user with many groups.
 
         Raises:
-            PreconditionFailed: the user has too many.
+            PreconditionFailed: the user has too many groups.
         """
         owner = name.partition(OWNED)[2]
         if (vhost, name) not in self._groups:
             count = sum(other.partition(OWNED)[2] == owner for _, other in self._groups)
             if count >= MAX_GROUPS:
-                raise PreconditionFailed(f"the user has {MAX_GROUPS} reader groups: release those that are done")
+                raise PreconditionFailed(f"the user has {MAX_GROUPS} reader groups: release unused groups")
 
     def _known(self, host: VirtualHost, name: str) -> ReaderGroup:
         group = self._groups.get((host.name, name))
@@ -448,7 +450,7 @@ class ReaderGroups:
         return group.place_in(queue)
 
     def _follow(self, group: ReaderGroup, queue: Queue) -> None:
-        """Hear of the queue's deletion."""
+        """Subscribe to the queue's deletion."""
         queue.on_gone += (partial(self._on_gone, group),)
 
     def _on_gone(self, group: ReaderGroup, queue: Queue) -> None:
@@ -459,7 +461,7 @@ class ReaderGroups:
             group.lost[queue.name] = queue.message_count
             self._record_group(group)
 
-    # --- what is durable ---
+    # --- durable records ---
 
     def _record_place(self, place: Reservations) -> None:
         if self._broker.store is not None and place.queue.durable and not place.queue.deleted:
@@ -499,8 +501,8 @@ class ReaderGroups:
                         await self._lapse(group)
 
     async def _lapse(self, group: ReaderGroup) -> None:
-        """Return a silent group's reservations to the queues. Queues without outstanding messages are dropped from the
-        group: their numbers continue by themselves.
+        """Return a silent group's reservations to the queues. Queues without outstanding messages are removed from the
+        group: the numbers of reservations continue without a record.
         """
         group.deadline = float("inf")
         for place in list(group.places.values()):
@@ -515,14 +517,14 @@ def _require_unshared(queue: Queue) -> None:
     """Refuse a queue read by a consumer group.
 
     Raises:
-        QueueHasReader: one does.
+        QueueHasReader: a consumer group reads the queue.
     """
     if queue.consumer_group is not None:
         raise QueueHasReader(f"queue '{queue.name}' is read by consumer group '{queue.consumer_group.name}'")
 
 
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
-    """Divide ``total`` evenly over takers, never above a taker's capacity."""
+    """Divide ``total`` evenly over the names, up to the available number of each name."""
     result = {}
     for place, (name, count) in enumerate(sorted(available.items(), key=lambda item: item[1])):
         result[name] = min(count, total // (len(available) - place))
@@ -531,7 +533,7 @@ def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
 
 
 def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piece]:
-    """Yield the content at a range of positions, counted through all pieces."""
+    """Yield the messages at a range of positions, counted over all pieces."""
     left = count if count is not None else sum(map(len, pieces))
     for piece in pieces:
         if first == 0 and len(piece) <= left:

@@ -1,7 +1,7 @@
-"""Ready messages of a queue that are looked for without being taken, a bounded number at a time.
+"""Search for ready messages of a queue, without taking them.
 
-A search looks through messages by their numbers, in slices. It ends when it has found as many as were asked for, or has
-looked at as many as one search may; then it says where the next one goes on.
+A search examines messages in the order of their numbers, in time slices. It ends after the requested number of found
+messages, or after the maximum number of examined messages, and then has the number for the next search.
 """
 
 import json
@@ -23,7 +23,7 @@ MAX_OCTETS = 64 << 20
 """Octets of examined bodies and properties after which a search stops."""
 
 ROWS = 256
-"""Messages of a stream built from records at once."""
+"""Number of messages of a stream built from records at once."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class SearchCriteria:
 
     Attributes:
         first, last: the lowest and the highest number.
-        since: seconds since the epoch: published then or later.
+        since: seconds since the epoch: published at this time or later.
         key: the routing key.
-        header: the name of a header that they have.
-        value: what that header or property is, as text: strings as they are, all else as JSON.
-        text: octets that are somewhere in the body.
-        property: the name of a property that hash exchanges may hash, which is the ``value``.
+        header: the name of a header.
+        value: value of the header or property, as text: strings unchanged, other values as JSON.
+        text: octets within the body.
+        property: the name of a property that a hash exchange can hash; it must have the ``value``.
     """
 
     first: int
@@ -67,24 +67,24 @@ class SearchCriteria:
 
     def _has_header(self, message: Message, name: str) -> bool:
         if name.encode(errors="surrogateescape") not in message.properties:
-            return False  # most have not, and reading properties takes longer than all else
+            return False  # before the parse of the properties, the slowest part: most messages lack the header
         headers = to_python(Properties.parse(message.properties).headers or [])
         return name in headers and self.value in (None, text_of(headers[name]))
 
 
 def text_of(value: Any) -> str:
-    """A header's value as text."""
+    """Return a header's value as text: strings unchanged, other values as JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 class Search:
-    """One search.
+    """A search.
 
     Attributes:
-        searched: how many messages were looked at.
-        next: the number that the next search begins with; None where there is nothing more to look at.
+        searched: number of examined messages.
+        next: first number for the next search; None at the end of the range.
     """
 
     def __init__(self, slices: Slices, queue: Queue, wanted: SearchCriteria) -> None:

@@ -1,8 +1,9 @@
 """The broker's starts on a data directory, recorded to detect a directory restored from a backup.
 
-How it works. A *sight* of a directory is ``{DIRECTORY: [START, COMMIT]}``: which start of the broker it was, and the
-number of the last commit then; the directory is called by its first start. Who has seen more than the directory has
-now, as it was restored from a backup, tells a start that it has not had, or a commit after that start's last one.
+How it works. A *fingerprint* of a directory (``Sight``) is ``{DIRECTORY: [START, COMMIT]}``: the current start of the
+broker, and the number of the last commit; the first start names the directory. A reader stores fingerprints. If the
+directory is restored from a backup, the reader's fingerprint names a start that the directory has not had, or a commit
+after the last commit of that start.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Sight = Mapping[str, tuple[str, int]]
 
 
 class OlderDirectory(Exception):
-    """The data directory is older than a reader's fingerprint of it."""
+    """The data directory is older than a reader's fingerprint."""
 
 
 class Starts:
     """The broker's starts on its data directory, the current start included.
 
     Args:
-        boot: what this start is called.
+        boot: name of the current start.
     """
 
     def __init__(self, boot: str) -> None:
@@ -41,7 +42,7 @@ class Starts:
         """Stage a record of the current start.
 
         Args:
-            definitions: all that the store kept, as (kind, key, value).
+            definitions: all stored definitions, as (kind, key, value).
         """
         kept = sorted((commit, start) for kind, start, commit in definitions if kind == START)
         for _, start in (forgotten := kept[1:-MOST]):
@@ -63,8 +64,8 @@ class Starts:
         return found
 
     def had(self, start: str) -> bool:
-        """Return True if the directory has had a start, the current one included: of two processes on a directory, the
-        older lacks the start of the newer."""
+        """Return True if the directory has had a start, the current start included. Of two processes on a directory,
+        the older process lacks the start of the newer one."""
         return start in self._begun
 
     def sight(self, store: Store) -> dict[str, tuple[str, int]]:
@@ -72,18 +73,18 @@ class Starts:
         return {self._directory: (self._boot, store.last_commit)}
 
     def require_seen(self, seen: Sight) -> None:
-        """Refuse unless the directory has everything in a reader's fingerprint. Nothing is known of other directories.
+        """Refuse a directory older than a reader's fingerprint. Fingerprints of other directories are accepted.
 
         Raises:
-            OlderDirectory: it is older.
+            OlderDirectory: the directory is older.
         """
         start, commit = seen.get(self._directory, (self._boot, 0))
         ends = {one: end for one, (_, end) in zip(self._begun, pairwise(self._begun.values()), strict=False)}
         is_lost = start not in self._begun and len(self._begun) <= MOST
         if is_lost or commit > ends.get(start, commit):
             raise OlderDirectory(
-                "the broker's data directory is older than what was seen of it: it was restored from an older backup, "
-                "and what was read since that was made may come again"
+                "the broker's data directory is older than its state seen by this reader: it was restored from an "
+                "older backup, and messages read since the backup may come again"
             )
 
     @property

@@ -1,17 +1,15 @@
-"""Returning writers: the broker remembers the published rows per writer, so that a retry publishes nothing twice.
+"""Writers with retries: the broker records the published rows of each writer, so that a retry publishes no row twice.
 
-A *writer* is of one user in one virtual host: the same name is another writer for another user. It may publish in
-several *parts* at once, each of which publishes the rows of numbered *batches*, a chunk of rows at a time. After a
-failure a part asks where it is, and goes on behind the rows that are published. The memory is durable in the commit of
-the chunk itself. It has a digest of all rows of the batch so far, by which the writer sees whether it has come back
-with the same rows.
+A *writer* belongs to a user and a virtual host; users have separate writers of the same name. A writer may publish in
+several *parts* at once. Each part publishes the rows of numbered *batches*, a chunk of rows at a time. After a failure
+a part asks for its progress, and continues after the published rows. The commit of a chunk also stores the part's
+progress, with a digest of all rows of the batch so far. By the digest the writer checks that a retry has the same rows.
 
-A writer whose batch is repeated may come back with its rows divided into other parts. So a batch is *begun* by an
-*attempt*, which is told what was published by earlier ones; their chunks are refused from then on. Once the batch is
-*complete*, all chunks of it are.
+A retry may divide the rows of a batch into other parts. So an *attempt* *begins* a batch, and gets the rows published
+by earlier attempts; from then on, chunks of earlier attempts are refused. When the batch is *complete*, all its chunks
+are refused.
 
-A writer that is *opened* can be closed for good: attempts that say it is open are refused afterwards, however late they
-come.
+A writer that was *opened* can be closed for good: later chunks that require an open writer are refused.
 """
 
 from __future__ import annotations
@@ -34,32 +32,32 @@ if TYPE_CHECKING:
     from jumpmq.store import Store
 
 REMEMBERED = 30 * 86400
-"""Seconds after which an absent part is forgotten, at a start of the broker or when room is needed."""
+"""Seconds after which an unused part is deleted, at a start of the broker or when the user has too many parts."""
 
 MAX_PLACES = 50_000
-"""Parts of all writers of a user: some 20 MB of memory."""
+"""Maximum number of parts of all writers of a user: some 20 MB of memory."""
 
 MAX_BATCH = (1 << 53) - 1
-"""The highest number of a batch: JSON has no exact numbers beyond."""
+"""The highest number of a batch: JSON represents higher numbers inexactly."""
 
 WHOLE = ""
-"""Part of a writer with a single publishing place, also the record of an open writer."""
+"""Part of a writer that publishes in one part, also the record of an open writer."""
 
 ATTEMPT = "\0attempt"
-"""Part recording the attempt of a begun batch and, as digest, the batch's origin; has rows when the batch is complete:
+"""Part that records the attempt of a begun batch and, as digest, the batch's origin. For a complete batch it has rows:
 :data:`COMPLETE` more than the batch, or one if an earlier version has completed the batch."""
 
 COMPLETE = 2
 """Rows of :data:`ATTEMPT` for a complete batch without rows."""
 
 ANOTHER_TARGET = (
-    "is complete, and its rows went to another exchange or queue: these would be passed over, and be lost. Give each "
-    "write a name of its own (option 'txnAppId')"
+    "is complete, and its rows went to another exchange or queue: the broker would skip these rows, and they would be "
+    "lost. Give each write its own name (option 'txnAppId')"
 )
 
 NUMBERED_ANEW = (
-    "rows of a published number are skipped, and would be lost where numbers begin anew, as those of a "
-    "query do whose checkpoint was deleted. Give the writer another name (option 'txnAppId'), or use the old checkpoint"
+    "the broker skips the rows of a published number. A query whose checkpoint was deleted numbers its batches from 0 "
+    "again, and would lose rows. Give the writer another name (option 'txnAppId'), or use the old checkpoint"
 )
 
 Owner = str | tuple[str, ...]
@@ -87,7 +85,7 @@ class WriterPlace(NamedTuple):
     """Progress of a part: number of rows of a batch, and their digest; no batch if nothing was published.
 
     Attributes:
-        attempt: which attempt knows of it; empty where attempts are not told apart.
+        attempt: the attempt that has published the rows; empty without attempts.
     """
 
     batch: int | None = None
@@ -101,10 +99,10 @@ class BatchRows:
     """Some rows of a batch.
 
     Attributes:
-        writer, part: whose.
-        first: how many rows of the batch come before.
-        place: where the part is once the chunk is published.
-        opened: whether the writer has been opened, and must still be.
+        writer, part: the publishing part.
+        first: number of rows of the batch before this chunk.
+        place: progress of the part after the chunk is published.
+        opened: True if the writer must be open.
     """
 
     writer: WriterId
@@ -115,24 +113,24 @@ class BatchRows:
 
 
 class Writers:
-    """Remembered progress of writers."""
+    """Recorded progress of writers."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
-        # The places of each writer by part, with when they were noted, in seconds since the epoch.
+        # Progress of each writer by part, with the time of its record, in seconds since the epoch.
         self._places: dict[WriterId, dict[str, tuple[float, WriterPlace]]] = {}
-        # How many places each user has.
+        # Number of parts of each user.
         self._counts: Counter[Owner] = Counter()
-        # Places that an earlier version has noted by virtual host and name, without a user: they are only read.
+        # Progress recorded by an earlier version by virtual host and name, without a user: only read.
         self._unowned: dict[tuple[str, str], WriterPlace] = {}
-        # Held while a part publishes, and how many hold or wait for it.
+        # Lock held while a part publishes, and the number of its holders and waiters.
         self._publishing: dict[tuple[WriterId, str], tuple[asyncio.Lock, int]] = {}
 
     def restore(self, definitions: list[tuple[str, str, Any]], store: Store) -> None:
         """Restore the progress from the store.
 
         Args:
-            definitions: all that the store kept, as (kind, key, value).
+            definitions: all stored definitions, as (kind, key, value).
         """
         self._store = store
         for kind, key, (written_at, *place) in (one for one in definitions if one[0] == WRITER):
@@ -148,7 +146,7 @@ class Writers:
                 self._unowned[vhost, name] = WriterPlace(*place)
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Forget the writers of a deleted user or virtual host: a successor of the name begins with none."""
+        """Delete the writers of a deleted user or virtual host: a new one of the same name begins without writers."""
         match change:
             case DeleteVirtualHost(name):
                 for writer in [writer for writer in self._places if writer.vhost == name]:
@@ -168,8 +166,8 @@ class Writers:
 
     @contextlib.asynccontextmanager
     async def publishing(self, chunk: BatchRows) -> AsyncIterator[None]:
-        """Serialize attempts to check, publish and record a chunk, retries and abandoned but still running attempts
-        included."""
+        """Serialize the checks, publishes and records of a part's chunks, also of retries and of abandoned requests
+        that still run."""
         key = chunk.writer, chunk.part
         lock, waiting = self._publishing.get(key, (asyncio.Lock(), 0))
         self._publishing[key] = lock, waiting + 1
@@ -184,11 +182,11 @@ class Writers:
                 del self._publishing[key]
 
     def has_published(self, chunk: BatchRows) -> bool:
-        """Return True if exactly the given chunk is published already, as when the answer was lost.
+        """Return True if exactly the given chunk is published already, for example if the answer was lost.
 
         Raises:
-            PreconditionFailed: it does not follow what is published, its writer is not open any more, another attempt
-                has begun the batch, or the user has too many.
+            PreconditionFailed: the chunk does not follow the published rows, its writer is no longer open, another
+                attempt has begun the batch, or the user has too many parts.
         """
         if chunk.place.attempt:
             self._require_begun(chunk)
@@ -201,9 +199,7 @@ class Writers:
             return True
         reached = known.rows if known.batch == chunk.place.batch else 0
         if chunk.first != reached or (known.batch is not None and known.batch > (chunk.place.batch or 0)):
-            raise PreconditionFailed(
-                f"{chunk.first} rows are said to be published of batch {chunk.place.batch}, not {reached}"
-            )
+            raise PreconditionFailed(f"batch {chunk.place.batch} has {reached} published rows, not {chunk.first}")
         self._require_room(chunk.writer, chunk.part)
         return False
 
@@ -223,9 +219,9 @@ class Writers:
                 an unknown source or target is empty.
 
         Raises:
-            PreconditionFailed: a later batch was begun, or something else has begun this one, so that the numbers were
-                begun again from the lowest one, and the rows are others; or the batch is complete, and its rows went
-                elsewhere; or the user has too many.
+            PreconditionFailed: a later batch was begun, or another query has begun this batch: the numbers have begun
+                again from 0, with other rows. Or the batch is complete, and its rows went to another target. Or the
+                user has too many parts.
         """
         query, _, target = origin.partition(" ")
         known = self.place(writer, ATTEMPT)
@@ -261,9 +257,7 @@ class Writers:
         return known.rows - COMPLETE if known.batch == batch and known.rows >= COMPLETE else None
 
     def complete(self, writer: WriterId, batch: int) -> None:
-        """Complete a batch: forget its parts, except for the sum of their rows; nothing more of the batch is
-        published.
-        """
+        """Complete a batch: no further row of the batch is published. Of its parts, only the sum of rows is kept."""
         known = self.place(writer, ATTEMPT)
         if known.batch == batch and not known.rows:
             rows = sum(place.rows for place in self.begun(writer, batch)[1].values())
@@ -284,17 +278,17 @@ class Writers:
         """Record a writer as open, unless already open.
 
         Raises:
-            PreconditionFailed: the user has too many.
+            PreconditionFailed: the user has too many parts.
         """
         if WHOLE not in self._places.get(writer, {}):
             self._require_room(writer, WHOLE)
             self._note(writer, WHOLE, WriterPlace())
 
     def forget(self, writer: WriterId, *, also_unowned: bool = False) -> None:
-        """Forget a writer with all its parts, and close the writer.
+        """Delete a writer with all its parts, and close the writer.
 
         Args:
-            also_unowned: whether what an earlier version has noted of that name is forgotten too.
+            also_unowned: True to delete an earlier version's record of that name, too.
         """
         for part in self._places.pop(writer, ()):
             self._counts[writer.owner] -= 1
@@ -320,7 +314,7 @@ class Writers:
             return
         self._forget_old(writer.owner)
         if self._counts[writer.owner] >= MAX_PLACES:
-            raise PreconditionFailed(f"the user has {MAX_PLACES} parts of writers: delete those that are done")
+            raise PreconditionFailed(f"the user has {MAX_PLACES} parts of writers: delete finished writers")
 
     def _forget_old(self, owner: Owner) -> None:
         oldest = time.time() - REMEMBERED
