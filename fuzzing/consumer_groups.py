@@ -231,8 +231,8 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
     got: dict[tuple[str, str], dict[str, Any]] = {}
     gone: set[str] = set()
     checker.published.update(published)
-    for key, number in unconfirmed:
-        checker.may_go(key, number)
+    for unsure in unconfirmed:
+        checker.may_go(*unsure)
     for line in log.read_text().splitlines():
         match line.split():
             case "got", name, tag, key, number, redelivered, epoch:

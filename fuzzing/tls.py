@@ -118,7 +118,8 @@ def check(broker: jumpmq.RunningBroker, complaints: Complaints) -> None:
         channel.basic_publish("", queue, b"still here")
         _, _, body = channel.basic_get(queue, auto_ack=True)
         assert body == b"still here", f"the bystander got {body!r}"
-    answer = requests.get(f"{broker.https_url}/api/whoami", auth=("guest", "guest"), verify=broker.tls_ca, timeout=10)
+    trusted = str(broker.tls_ca)
+    answer = requests.get(f"{broker.https_url}/api/whoami", auth=("guest", "guest"), verify=trusted, timeout=10)
     assert answer.status_code == 200, f"the bystander was answered {answer.status_code}"
     assert not complaints.texts, "the broker logged an error"
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 PATIENCE = 60.0
 """Seconds in which it must be done, on a machine that is busy with other things."""
@@ -12,7 +12,7 @@ TRIALS = 10
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T | None]) -> T:
+def until(look: Callable[[], T | Literal[False] | None]) -> T:
     """What a function finds, once it finds something that is true.
 
     Raises:

@@ -47,9 +47,9 @@ class Reader(Client):
     def __init__(self, before: "Reader | None" = None) -> None:
         super().__init__()
         self.batches: dict[int, list[bytes]] = {} if before is None else before.batches
-        self.offset = 0 if before is None else before.offset
-        self.acknowledged = 0 if before is None else before.acknowledged
-        self.again = 0 if before is None else before.again
+        self.offset: int = 0 if before is None else before.offset
+        self.acknowledged: int = 0 if before is None else before.acknowledged
+        self.again: int = 0 if before is None else before.again
         self.wrong: list[str] = []
         self.http_port = 0
         self.until_empty = False

@@ -79,8 +79,7 @@ def test_each_message_is_in_one_place(broker: JumpMQ) -> None:
             for message in messages:
                 origin = queue if queue in places else "worked"
                 if queue == "dead":
-                    headers = message.properties.headers or {}
-                    origin = headers["x-first-death-queue"]
+                    origin = message.headers["x-first-death-queue"]
                 places[origin][letter_of(message)] += 1
         for origin, letters in places.items():
             assert not confirmed - set(letters), f"lost from {origin}"

@@ -3,6 +3,7 @@
 import logging
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.http.api import API
@@ -37,8 +38,8 @@ def test_a_host_that_is_renamed_keeps_its_shards(tmp_path: Path, monkeypatch: py
 
 
 def test_a_node_that_is_given_another_name_has_it_and_keeps_it(tmp_path: Path) -> None:
-    seen = []
-    for settings in ({"node": "jumpmq@one"}, {"node": "jumpmq@two"}, {}):
+    seen, named = [], list[dict[str, Any]]([{"node": "jumpmq@one"}, {"node": "jumpmq@two"}, {}])
+    for settings in named:
         with jumpmq.running(data_dir=tmp_path, **settings) as broker, login(broker.port) as connection:
             connection.channel().queue("q", durable=True, exclusive=False)
             api = API(broker.http_url)

@@ -13,7 +13,7 @@ KEYS = [str(number) for number in range(200)]
 
 
 def shard(broker: JumpMQ, channel: WireChannel, exchange_type: str, queue_type: str) -> None:
-    policy = {"pattern": "^x$", "definition": {"shards-per-node": 3, "queue-type": queue_type}}
+    policy: dict[str, Any] = {"pattern": "^x$", "definition": {"shards-per-node": 3, "queue-type": queue_type}}
     address = f"http://{HOST}:{broker.http_port}/api/policies/%2F/shards"
     assert requests.put(address, json=policy, auth=("guest", "guest"), timeout=60).status_code == 201
     channel.exchange("x", exchange_type, durable=True)

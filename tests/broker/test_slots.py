@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.ordering import Ordering
+from tests.broker.ordering import Ordering
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel, login
 

@@ -117,7 +117,7 @@ def test_retention_by_argument_and_policy(tmp_path: Path) -> None:
         for first in range(0, 100, 10):
             publish(channel, first, first + 10, size=3000)
         assert channel.ready("s") == 100
-        policy = {"pattern": "^s$", "definition": {"max-length-bytes": 50_000}}
+        policy: dict[str, Any] = {"pattern": "^s$", "definition": {"max-length-bytes": 50_000}}
         answer = requests.put(
             f"http://{HOST}:{broker.http_port}/api/policies/%2F/p", json=policy, auth=("guest", "guest"), timeout=60
         )
@@ -148,11 +148,11 @@ def test_over_http(tmp_path: Path) -> None:
         shown = requests.get(url, auth=("guest", "guest"), timeout=60).json()
         expected = {"type": "stream", "messages": 3, "members": [shown["node"]], "online": [shown["node"]]}
         assert {key: shown[key] for key in expected} == expected
-        for method, path, what in (
-            ("POST", "/get", "basic.get"),
-            ("DELETE", "/contents", "queue.purge"),
+        got: dict[str, Any] = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        for method, path, what, body in (
+            ("POST", "/get", "basic.get", got),
+            ("DELETE", "/contents", "queue.purge", None),
         ):
-            body = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"} if method == "POST" else None
             answer = requests.request(method, url + path, json=body, auth=("guest", "guest"), timeout=60)
             assert answer.status_code == 400
             assert f"{what} not supported by stream queues queue 's' in vhost '/'" in answer.json()["reason"]

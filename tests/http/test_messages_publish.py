@@ -5,12 +5,17 @@ import json
 import random
 import struct
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
 
 import pika
 import pyarrow as pa
 import pytest
+import requests
 from fuzzing import arrow
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
 
 import jumpmq
@@ -22,40 +27,43 @@ from jumpmq.store import Store
 from jumpmq.testing import JumpMQ
 
 
-def stream(**columns):
+def stream(**columns: Sequence[str | bytes | None]) -> bytes:
     types = {"exchange": pa.string(), "queue": pa.string()}
     arrays = {name: pa.array(values, types.get(name, pa.binary())) for name, values in columns.items()}
     return written(pa.record_batch(arrays))
 
 
-def written(*batches, **options):
+def written(*batches: pa.RecordBatch, **options: Any) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    octets: bytes = out.getvalue().to_pybytes()
+    return octets
 
 
-def publish(api, octets, **query):
+def publish(api: API, octets: bytes, **query: Any) -> requests.Response:
     return api.request("POST", "messages", "/", "publish", data=octets, params=query)
 
 
-def answered(published=0, unroutable=0, refused=0, undelivered=0, repeated=False):
+def answered(
+    published: int = 0, unroutable: int = 0, refused: int = 0, undelivered: int = 0, repeated: bool = False
+) -> dict[str, int | bool]:
     counts = {"published": published, "unroutable": unroutable, "refused": refused, "undelivered": undelivered}
     return counts | {"repeated": repeated}
 
 
-def bodies(channel, queue):
+def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
     return [body for _, _, body in iter(lambda: channel.basic_get(queue, auto_ack=True), (None, None, None))]
 
 
 @pytest.fixture
-def queue(channel):
+def queue(channel: BlockingChannel) -> str:
     channel.queue_declare("q", durable=True)
     return "q"
 
 
-def test_messages_are_as_they_were_published(api, channel, queue):
+def test_messages_are_as_they_were_published(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.exchange_declare("x", "topic", durable=True)
     channel.queue_bind("q", "x", "#")
     sent = Properties(message_id="m", delivery_mode=2).encode()
@@ -67,7 +75,9 @@ def test_messages_are_as_they_were_published(api, channel, queue):
 
 
 @pytest.mark.parametrize(("query", "left"), [({}, [0, 1, 2, 3, 4]), ({"persistent": "false"}, [])])
-def test_rows_without_a_delivery_mode_outlive_a_restart_unless_told_otherwise(tmp_path, query, left):
+def test_rows_without_a_delivery_mode_outlive_a_restart_unless_told_otherwise(
+    tmp_path: Path, query: dict[str, str], left: list[int]
+) -> None:
     sent = [None, b"", Properties().encode(), Properties(headers=[Field("h", "S", "v")]).encode()]
     sent += [Properties(content_type="t", message_id="m").encode(), Properties(delivery_mode=1).encode()]
     octets = stream(body=[b"%d" % number for number in range(len(sent))], properties=sent)
@@ -82,7 +92,7 @@ def test_rows_without_a_delivery_mode_outlive_a_restart_unless_told_otherwise(tm
         assert bodies(connection.channel(), "q") == [b"%d" % number for number in left]
 
 
-def test_rows_may_name_exchange_and_queue(api, channel, queue):
+def test_rows_may_name_exchange_and_queue(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.queue_declare("p")
     octets = stream(
         body=[b"1", b"2", b"3"], routing_key=[b"q", b"key", None], exchange=["", None, None], queue=[None, "p", None]
@@ -93,7 +103,9 @@ def test_rows_may_name_exchange_and_queue(api, channel, queue):
     assert (method.routing_key, body) == ("key", b"2")
 
 
-def test_what_reaches_no_queue_fails_before_anything_is_published_or_is_dropped(api, channel, queue):
+def test_what_reaches_no_queue_fails_before_anything_is_published_or_is_dropped(
+    api: API, channel: BlockingChannel, queue: str
+) -> None:
     octets = stream(body=[b"1", b"2"], routing_key=[b"q", b"nothing"])
     refused = publish(api, octets, exchange="")
     assert refused.status_code == 400
@@ -103,7 +115,7 @@ def test_what_reaches_no_queue_fails_before_anything_is_published_or_is_dropped(
     assert publish(api, octets, queue="no", unroutable="drop").json() == answered(unroutable=2)
 
 
-def test_a_full_queue_refuses(api, channel):
+def test_a_full_queue_refuses(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     assert publish(api, stream(body=[b"1", b"2", b"3"]), queue="full").json() == answered(published=1, refused=2)
 
@@ -130,13 +142,13 @@ def test_a_full_queue_refuses(api, channel):
         ),
     ],
 )
-def test_what_cannot_be_published_is_said(api, queue, octets, reason):
+def test_what_cannot_be_published_is_said(api: API, queue: str, octets: bytes, reason: str) -> None:
     response = publish(api, octets, exchange="")
     assert (response.status_code, reason in response.json()["reason"]) == (400, True)
     assert api.counts("q") == (0, 0)
 
 
-def test_no_queue_gets_a_routing_key_that_no_frame_can_hold(api, channel, queue):
+def test_no_queue_gets_a_routing_key_that_no_frame_can_hold(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.exchange_declare("lost", "fanout")
     channel.queue_bind("q", "lost")
     response = publish(api, stream(body=[b"1"]), queue="n" * 256, **{"undelivered-to": "lost"})
@@ -147,7 +159,7 @@ def test_no_queue_gets_a_routing_key_that_no_frame_can_hold(api, channel, queue)
     assert bodies(channel, "q") == [b"2"]
 
 
-def of_octets(name="body", values=(b"1",)):
+def of_octets(name: str = "body", values: Sequence[bytes] = (b"1",)) -> pa.RecordBatch:
     return pa.record_batch({name: pa.array(values, pa.binary())})
 
 
@@ -171,13 +183,15 @@ BEFORE_THEM = FAR.replace(struct.pack("<iii", 0, 40, 41), struct.pack("<iii", 0,
         (written(of_octets())[:100], "the body is no Arrow stream"),
     ],
 )
-def test_a_malformed_stream_is_refused_and_read_no_further(api, channel, queue, octets, reason):
+def test_a_malformed_stream_is_refused_and_read_no_further(
+    api: API, channel: BlockingChannel, queue: str, octets: bytes, reason: str
+) -> None:
     response = publish(api, octets, queue="q")
     assert (response.status_code, reason in response.json()["reason"]) == (400, True), response.text
     assert api.counts("q") == (0, 0)
 
 
-def test_damaged_streams_neither_crash_nor_show_memory_that_is_not_theirs():
+def test_damaged_streams_neither_crash_nor_show_memory_that_is_not_theirs() -> None:
     assert arrow.fuzz(seed=random.randrange(1 << 30), count=2000) == []
 
 
@@ -185,7 +199,9 @@ def test_damaged_streams_neither_crash_nor_show_memory_that_is_not_theirs():
     ("write", "query"),
     [("", {}), ("", {"exchange": "x"}), ("^$", {}), ("^other$", {"exchange": "x"}), ("^x$", {"queue": "q"})],
 )
-def test_rights_are_looked_at_before_the_stream_is(broker, api, write, query):
+def test_rights_are_looked_at_before_the_stream_is(
+    broker: jumpmq.RunningBroker, api: API, write: str, query: dict[str, str]
+) -> None:
     api.request("PUT", "users", "u", json={"password": "p", "tags": "management"})
     api.request("PUT", "permissions", "/", "u", json={"configure": "", "write": write, "read": ""})
     theirs = API(broker.http_url)
@@ -193,11 +209,11 @@ def test_rights_are_looked_at_before_the_stream_is(broker, api, write, query):
     assert publish(theirs, b"no stream", **query).status_code == 401
 
 
-def with_headers(*fields):
+def with_headers(*fields: Field) -> bytes:
     return Properties(headers=list(fields)).encode()
 
 
-def test_blind_copies_arrive_without_their_header(api, channel, queue):
+def test_blind_copies_arrive_without_their_header(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.queue_declare("blind")
     octets = stream(
         body=[b"1"],
@@ -209,7 +225,7 @@ def test_blind_copies_arrive_without_their_header(api, channel, queue):
 
 
 @pytest.mark.parametrize("unroutable", ["fail", "drop"])
-def test_a_malformed_row_is_refused_before_any_is_published(api, queue, unroutable):
+def test_a_malformed_row_is_refused_before_any_is_published(api: API, queue: str, unroutable: str) -> None:
     good, bad = with_headers(), with_headers(Field("CC", "S", "q"))
     octets = stream(body=[b"1", b"2"], routing_key=[b"q", b"q"], properties=[good, bad])
     refused = publish(api, octets, exchange="", unroutable=unroutable)
@@ -217,7 +233,7 @@ def test_a_malformed_row_is_refused_before_any_is_published(api, queue, unroutab
     assert api.counts("q") == (0, 0)
 
 
-def test_keys_are_counted_once_and_only_when_they_are_published(api, channel, queue):
+def test_keys_are_counted_once_and_only_when_they_are_published(api: API, channel: BlockingChannel, queue: str) -> None:
     arguments = {"hash-header": "h"}
     channel.exchange_declare("x", "x-consistent-hash", durable=True, arguments=arguments)
     assert publish(api, stream(body=[b"1"], routing_key=[b"a"]), exchange="x").status_code == 400
@@ -229,11 +245,15 @@ def test_keys_are_counted_once_and_only_when_they_are_published(api, channel, qu
     assert api.get("exchanges", "/", "x", "ring", "traffic")["missing_since_start"] == 1
 
 
+class Writers(Protocol):
+    def __call__(self, name: str, write: str = ".*") -> API: ...
+
+
 @pytest.fixture
-def writers(broker, api):
+def writers(broker: jumpmq.RunningBroker, api: API) -> Writers:
     """A function that gives the API as another user sees it, who has a permission to write."""
 
-    def made(name, write=".*"):
+    def made(name: str, write: str = ".*") -> API:
         api.request("PUT", "users", name, json={"password": "p", "tags": "management"})
         api.request("PUT", "permissions", "/", name, json={"configure": "", "write": write, "read": ""})
         theirs = API(broker.http_url)
@@ -243,13 +263,15 @@ def writers(broker, api):
     return made
 
 
-def write(api, first=0, *, writer="w", rows=1, batch=0, **more):
+def write(
+    api: API, first: int = 0, *, writer: str = "w", rows: int = 1, batch: int = 0, **more: Any
+) -> requests.Response:
     place = {"writer": writer, "batch": batch, "first": first, "rows": first + rows, "digest": f"d{first}"}
     octets = stream(body=[b"%d" % first] * rows, routing_key=[b"q"] * rows)
     return publish(api, octets, exchange="", **place, **more)
 
 
-def test_attempts_at_the_same_time_publish_a_chunk_once(broker, api, queue):
+def test_attempts_at_the_same_time_publish_a_chunk_once(broker: jumpmq.RunningBroker, api: API, queue: str) -> None:
     """Also where a rate has them wait between the look at what is published and the publishing."""
     api.request("PUT", "user-limits", "guest", "max-publish-rate", json={"value": 1000})
     write(api, writer="other", rows=1500)
@@ -262,7 +284,7 @@ def test_attempts_at_the_same_time_publish_a_chunk_once(broker, api, queue):
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api, channel, kind):
+def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api: API, channel: BlockingChannel, kind: str) -> None:
     """It is not noted, and so comes again: what was taken of it would be there twice."""
     channel.queue_declare("q", durable=True)
     limits = {"x-max-length": 3, "x-overflow": "reject-publish", "x-queue-type": kind}
@@ -271,7 +293,7 @@ def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api, channel, ki
     for name in ("q", "full"):
         channel.queue_bind(name, "x")
 
-    def chunk(first, rows):
+    def chunk(first: int, rows: int) -> Any:
         place = {"writer": "w", "batch": 0, "first": first, "rows": first + rows, "digest": f"d{first}"}
         return publish(api, stream(body=[b"b"] * rows, routing_key=[b""] * rows), exchange="x", **place).json()
 
@@ -285,7 +307,7 @@ def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api, channel, ki
     assert [api.counts(name)[0] for name in ("q", "full")] == [5, 2]
 
 
-def test_what_is_unroutable_or_refused_goes_elsewhere_in_the_same_commit(api, channel):
+def test_what_is_unroutable_or_refused_goes_elsewhere_in_the_same_commit(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     channel.queue_declare("lost", arguments={"x-max-length": 4, "x-overflow": "reject-publish"})
     channel.exchange_declare("instead", "fanout")
@@ -295,7 +317,7 @@ def test_what_is_unroutable_or_refused_goes_elsewhere_in_the_same_commit(api, ch
         properties=[None, with_headers(Field("n", "I", 1), Field("CC", "A", [("S", "full")])), None],
     )
 
-    def sent(first):
+    def sent(first: int) -> requests.Response:
         place = {"writer": "w", "batch": 0, "first": first, "rows": first + 3, "digest": f"d{first}"}
         return publish(api, octets, exchange="", **{"undelivered-to": "instead"}, **place)
 
@@ -313,14 +335,14 @@ def test_what_is_unroutable_or_refused_goes_elsewhere_in_the_same_commit(api, ch
     ]
 
 
-def test_a_chunk_whose_octets_a_queue_has_no_room_for_is_refused(api, channel):
+def test_a_chunk_whose_octets_a_queue_has_no_room_for_is_refused(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", arguments={"x-max-length-bytes": 10, "x-overflow": "reject-publish"})
     assert write(api, rows=10).json() == answered(published=10)
     assert write(api, 10).json() == answered(refused=1)
     assert api.counts("q")[0] == 10
 
 
-def test_more_copies_than_are_pushed_at_once_are_refused(api, channel):
+def test_more_copies_than_are_pushed_at_once_are_refused(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("many", "fanout")
     for number in range(MAX_COPIES // 10_000 + 1):
         channel.queue_declare(str(number))
@@ -330,7 +352,7 @@ def test_more_copies_than_are_pushed_at_once_are_refused(api, channel):
     assert api.counts("0") == (10, 0)
 
 
-def test_a_writer_is_its_users(api, queue, writers):
+def test_a_writer_is_its_users(api: API, queue: str, writers: Writers) -> None:
     mine, theirs, nothing = writers("mine"), writers("theirs"), writers("nothing", write="")
     assert write(theirs, batch=5).json() == answered(published=1)
     assert write(nothing).status_code == 401
@@ -341,7 +363,7 @@ def test_a_writer_is_its_users(api, queue, writers):
     assert theirs.get("messages", "/", "writers", "w")["batch"] == 5
 
 
-def test_a_writer_is_forgotten_with_its_parts_and_no_other(api, queue):
+def test_a_writer_is_forgotten_with_its_parts_and_no_other(api: API, queue: str) -> None:
     for writer, part in (("w", ""), ("w", "1"), ("w", "2"), ("w 1", ""), ("wide", "")):
         assert write(api, writer=writer, part=part).json() == answered(published=1)
     api.request("DELETE", "messages", "/", "writers", "w")
@@ -352,7 +374,7 @@ def test_a_writer_is_forgotten_with_its_parts_and_no_other(api, queue):
     assert found == {("w", ""): None, ("w", "1"): None, ("w", "2"): None, ("w 1", ""): 0, ("wide", ""): 0}
 
 
-def test_an_attempt_that_comes_after_its_writer_was_closed_is_refused(api, queue):
+def test_an_attempt_that_comes_after_its_writer_was_closed_is_refused(api: API, queue: str) -> None:
     assert "is not open" in write(api, part="1", opened="true").text
     assert api.request("PUT", "messages", "/", "writers", "w").status_code == 204
     assert write(api, part="1", opened="true").json() == answered(published=1)
@@ -371,20 +393,20 @@ def test_an_attempt_that_comes_after_its_writer_was_closed_is_refused(api, queue
         ({"part": "p" * 256}, "'part' must have at most 255 characters"),
     ],
 )
-def test_what_no_chunk_can_say(api, queue, place, reason):
+def test_what_no_chunk_can_say(api: API, queue: str, place: dict[str, Any], reason: str) -> None:
     sent = {"writer": "w", "batch": 0, "first": 0, "rows": 1, "digest": "d"} | place
     refused = publish(api, stream(body=[b"1"], routing_key=[b"q"]), exchange="", **sent)
     assert (refused.status_code, reason in refused.text) == (400, True)
     assert api.get("messages", "/", "writers", "w")["batch"] is None
 
 
-def test_writers_go_with_their_user_and_virtual_host(api, queue, writers):
+def test_writers_go_with_their_user_and_virtual_host(api: API, queue: str, writers: Writers) -> None:
     assert write(writers("mine")).json() == answered(published=1)
     api.request("DELETE", "users", "mine")
     assert writers("mine").get("messages", "/", "writers", "w")["batch"] is None
 
 
-def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path):
+def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path: Path) -> None:
     with jumpmq.running(data_dir=tmp_path / "data"):
         pass
     with contextlib.closing(Store.open(tmp_path / "data", on_commit=lambda number: None)) as store:
@@ -402,7 +424,7 @@ def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path):
+def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path: Path) -> None:
     """Also if the broker was killed in between, right behind its answers."""
 
     with JumpMQ(tmp_path / "data") as process:

@@ -284,7 +284,7 @@ def test_answers_to_a_reply_queue_are_confirmed_too(channel: WireChannel) -> Non
     requests = channel.queue()
     asking.publish("", requests, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
     request = channel.get(requests)
-    assert request is not None
+    assert request is not None and request.properties.reply_to is not None
     channel.confirm_select()
     for body in (b"one", b"two"):
         channel.publish("", request.properties.reply_to, body)

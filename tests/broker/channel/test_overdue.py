@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from tests.wire import Basic, ChannelClosed, Content, WireConnection, closing, login
+from tests.wire import Basic, ChannelClosed, Content, WireChannel, WireConnection, closing, login
 
 import jumpmq
 
@@ -52,7 +52,7 @@ def test_who_acknowledges_is_left_alone(connection: WireConnection) -> None:
 
 def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection) -> None:
     """The longer one, than the broker's, keeps the channel open; the shorter one closes it, and says which it was."""
-    patient, hasty = [], []
+    patient, hasty = list[WireChannel](), list[WireChannel]()
     for kind, where in product(("classic", "quorum", "stream"), ("queue", "consumer")):
         for channels, timeout in ((patient, 60_000), (hasty, 900)):
             channels.append(channel := connection.channel())

@@ -30,9 +30,9 @@ def test_limits_are_proposed_and_kept(broker: jumpmq.RunningBroker) -> None:
         message = channel.get(queue)
         assert message is not None
         assert len(message.body) == 50_000
-    for more in ({"channel_max": 4, "frame_max": 8192}, {"channel_max": 3, "frame_max": 8193}):
+    for channel_max, frame_max in ((4, 8192), (3, 8193)):
         with pytest.raises(ConnectionClosed) as closed:
-            login(broker.port, **more)
+            login(broker.port, channel_max=channel_max, frame_max=frame_max)
         assert closed.value.code == 530
 
 

@@ -87,7 +87,7 @@ def test_neither_a_fast_publisher_nor_a_consumer_that_does_not_read_fills_the_me
             publish(busy, "orders")
             assert bystander.channel().ready("orders") > COUNT // 2
         assert memory.growth < ALLOWED
-        tags = []
+        tags: list[int] = []
         with Memory() as memory:
             consumer.connection.expect(Basic.ConsumeOk, channel=consumer.number)
             while len(tags) < COUNT:

@@ -10,7 +10,7 @@ BOTH = ["127.0.0.1", "::1"]
 
 
 @pytest.fixture(autouse=True)
-def ipv6():
+def ipv6() -> None:
     """Tests of a machine that has IPv6."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -19,19 +19,19 @@ def ipv6():
 
 
 @pytest.mark.parametrize("host", ["localhost", "::"])
-def test_clients_of_both_kinds_of_address_are_served_on_one_port(host):
+def test_clients_of_both_kinds_of_address_are_served_on_one_port(host: str) -> None:
     with jumpmq.running(host=host) as broker:
         for address in BOTH:
             for port in (broker.port, broker.http_port):
                 socket.create_connection((address, port)).close()
 
 
-def test_an_address_is_meant_as_it_is():
+def test_an_address_is_meant_as_it_is() -> None:
     with jumpmq.running(host="127.0.0.1") as broker, pytest.raises(ConnectionRefusedError):
         socket.create_connection(("::1", broker.port))
 
 
-def test_a_port_that_is_taken_on_one_of_the_addresses_is_told():
+def test_a_port_that_is_taken_on_one_of_the_addresses_is_told() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
         port = taken.getsockname()[1]
         with (

@@ -5,6 +5,9 @@ import signal
 import socket
 import ssl
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -14,32 +17,36 @@ from tests.cli.commands import run, serving
 from tests.wire import Queue, closing, login
 
 import jumpmq
-from jumpmq.cli.certificates import make_certificates
+from jumpmq.cli.certificates import Certificates, make_certificates
 from jumpmq.management import ClientTLS, ManagementClient, NotManagement
 
 REFUSED = (pika.exceptions.AMQPConnectionError, OSError)
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("tls"), user="alice")
 
 
 @pytest.fixture(scope="module", params=[0, 2], ids=["one process", "TLS processes"])
-def broker(certificates, request):
-    files = {"tls_cert": certificates.server, "tls_key": certificates.server_key, "tls_ca": certificates.ca}
+def broker(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[jumpmq.RunningBroker]:
+    files: dict[str, Any] = {
+        "tls_cert": certificates.server,
+        "tls_key": certificates.server_key,
+        "tls_ca": certificates.ca,
+    }
     with jumpmq.running(**files, tls_client="optional", tls_processes=request.param) as running:
         yield running
 
 
-def trusting(certificates, client=False):
+def trusting(certificates: Certificates, client: bool = False) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=certificates.ca)
     if client:
         context.load_cert_chain(certificates.client, certificates.client_key)
     return context
 
 
-def connect(port, context, **parameters):
+def connect(port: int, context: ssl.SSLContext, **parameters: Any) -> pika.BlockingConnection:
     options = pika.SSLOptions(context, "localhost")
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, ssl_options=options, **parameters))
 
@@ -50,23 +57,23 @@ class External:
     TYPE = "EXTERNAL"
     erase_on_connect = False
 
-    def response_for(self, start):
+    def response_for(self, start: pika.spec.Connection.Start) -> tuple[str | None, bytes | None]:
         return (self.TYPE, b"") if b"EXTERNAL" in start.mechanisms else (None, None)
 
-    def erase_credentials(self):
+    def erase_credentials(self) -> None:
         pass
 
 
 pika.credentials.VALID_TYPES.append(External)
 
 
-def add_user(broker, name):
+def add_user(broker: jumpmq.RunningBroker, name: str) -> None:
     api = ManagementClient(broker.http_url)
     api.put("users", name, body={"password_hash": "", "tags": "management"})
     api.put("permissions", "/", name, body=dict.fromkeys(("configure", "write", "read"), ".*"))
 
 
-def test_messages_travel_and_the_connection_says_how(broker, certificates):
+def test_messages_travel_and_the_connection_says_how(broker: jumpmq.RunningBroker, certificates: Certificates) -> None:
     with connect(broker.tls_port, trusting(certificates)) as connection:
         channel = connection.channel()
         channel.queue_declare("q")
@@ -79,20 +86,20 @@ def test_messages_travel_and_the_connection_says_how(broker, certificates):
     assert shown["peer_cert_subject"] is None
 
 
-def test_listeners_are_listed(broker):
+def test_listeners_are_listed(broker: jumpmq.RunningBroker) -> None:
     listed = {one["protocol"]: one["port"] for one in ManagementClient(broker.http_url).get("overview")["listeners"]}
     ports = (broker.port, broker.tls_port, broker.http_port, broker.https_port)
     assert listed == dict(zip(("amqp", "amqp/ssl", "http", "https"), ports, strict=True))
 
 
-def test_an_unknown_authority_is_not_trusted(broker):
+def test_an_unknown_authority_is_not_trusted(broker: jumpmq.RunningBroker) -> None:
     with pytest.raises(REFUSED):
         connect(broker.tls_port, ssl.create_default_context())
     with pytest.raises(NotManagement, match="is not trusted: "):
         ManagementClient(broker.https_url).get("overview")
 
 
-def test_old_versions_are_refused(broker, certificates):
+def test_old_versions_are_refused(broker: jumpmq.RunningBroker, certificates: Certificates) -> None:
     context = trusting(certificates)
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_1
@@ -101,7 +108,7 @@ def test_old_versions_are_refused(broker, certificates):
         context.wrap_socket(plain, server_hostname="localhost")
 
 
-def test_a_certificate_is_a_login(broker, certificates):
+def test_a_certificate_is_a_login(broker: jumpmq.RunningBroker, certificates: Certificates) -> None:
     name = x509.load_pem_x509_certificate(certificates.client.read_bytes()).subject.rfc4514_string()
     assert name.startswith("CN=alice,OU=")
     add_user(broker, name)
@@ -113,8 +120,12 @@ def test_a_certificate_is_a_login(broker, certificates):
 
 
 @pytest.mark.parametrize("source", ["common_name", "subject_alternative_name"])
-def test_what_of_a_certificate_is_the_users_name(certificates, source):
-    files = {"tls_cert": certificates.server, "tls_key": certificates.server_key, "tls_ca": certificates.ca}
+def test_what_of_a_certificate_is_the_users_name(certificates: Certificates, source: str) -> None:
+    files: dict[str, Any] = {
+        "tls_cert": certificates.server,
+        "tls_key": certificates.server_key,
+        "tls_ca": certificates.ca,
+    }
     with jumpmq.running(**files, tls_client="required", tls_login_from=source) as broker:
         with pytest.raises(REFUSED):  # nobody has added the user yet
             connect(broker.tls_port, trusting(certificates, client=True), credentials=External())
@@ -124,19 +135,21 @@ def test_what_of_a_certificate_is_the_users_name(certificates, source):
         with pytest.raises(REFUSED):  # a certificate is required
             connect(broker.tls_port, trusting(certificates))
         with pytest.raises(requests.ConnectionError):
-            requests.get(f"https://127.0.0.1:{broker.https_port}/", verify=certificates.ca)
+            requests.get(f"https://127.0.0.1:{broker.https_port}/", verify=str(certificates.ca))
         shown = ClientTLS(*map(str, (certificates.ca, certificates.client, certificates.client_key)))
         assert ManagementClient(broker.https_url, tls=shown).get("whoami")["name"] == "guest"
 
 
-def test_external_is_not_offered_without_a_certificate(broker, certificates):
+def test_external_is_not_offered_without_a_certificate(
+    broker: jumpmq.RunningBroker, certificates: Certificates
+) -> None:
     with pytest.raises(REFUSED):
         connect(broker.tls_port, trusting(certificates), credentials=External())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "processes"), [("signal", "0"), ("change", "0"), ("signal", "1"), ("change", "2")])
-def test_new_certificates_break_no_connection(tmp_path, how, processes):
+def test_new_certificates_break_no_connection(tmp_path: Path, how: str, processes: str) -> None:
     made = make_certificates(tmp_path / "tls")
     files = ("--tls-cert", str(made.server), "--tls-key", str(made.server_key), "--tls-processes", processes)
     with serving(tmp_path / "data", *files, "--tls-port", "0", "--https-port", "0") as running:
@@ -170,7 +183,9 @@ def test_new_certificates_break_no_connection(tmp_path, how, processes):
         (["--tls-cert", "{server}", "--tls-key", "{key}", "--tls-ca", "{key}"], "cannot read certificates from"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(tmp_path, certificates, options, reason):
+def test_what_cannot_be_is_said_in_one_line(
+    tmp_path: Path, certificates: Certificates, options: list[str], reason: str
+) -> None:
     names = {"none": tmp_path / "none.pem", "server": certificates.server, "key": certificates.server_key}
     ports = [word for name in ("port", "http-port", "tls-port", "https-port") for word in (f"--{name}", "0")]
     result = run("jumpmq", "serve", "--data-dir", tmp_path / "d", *ports, *(text.format(**names) for text in options))
@@ -178,28 +193,28 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path, certificates, options, rea
     assert reason in result.stderr
 
 
-def test_the_command_line_speaks_it(broker, certificates, tmp_path):
-    url = {"JUMPMQ_URL": broker.https_url}
-    assert run("jumpmqctl", "-q", "ping", "--tls-ca", certificates.ca, **url).stdout == "Ping succeeded\n"
-    refused = run("jumpmqctl", "-q", "ping", **url)
+def test_the_command_line_speaks_it(broker: jumpmq.RunningBroker, certificates: Certificates, tmp_path: Path) -> None:
+    url = broker.https_url
+    assert run("jumpmqctl", "-q", "ping", "--tls-ca", certificates.ca, JUMPMQ_URL=url).stdout == "Ping succeeded\n"
+    refused = run("jumpmqctl", "-q", "ping", JUMPMQ_URL=url)
     assert refused.returncode == os.EX_PROTOCOL
     assert "is not trusted" in refused.stderr
 
 
-def test_running_makes_its_own():
+def test_running_makes_its_own() -> None:
     with jumpmq.running(tls=True) as broker:
         assert ManagementClient(broker.https_url, tls=ClientTLS(str(broker.tls_ca))).get("whoami")["name"] == "guest"
         with connect(broker.tls_port, ssl.create_default_context(cafile=broker.tls_ca)) as connection:
             connection.channel()
 
 
-def test_certificates_for_tests(tmp_path):
+def test_certificates_for_tests(tmp_path: Path) -> None:
     printed = run("jumpmq", "tls", tmp_path / "new", "--host", "broker.example", "--user", "bob").stdout
     assert f"jumpmq serve --tls-cert {tmp_path / 'new' / 'server.pem'}" in printed
     assert (tmp_path / "new" / "server-key.pem").stat().st_mode & 0o777 == 0o600
 
 
-def test_health_tells_when_certificates_end(broker):
+def test_health_tells_when_certificates_end(broker: jumpmq.RunningBroker) -> None:
     checks = f"http://127.0.0.1:{broker.http_port}/api/health/checks/certificate-expiration"
     assert requests.get(f"{checks}/1/days", auth=("guest", "guest")).status_code == 200
     failed = requests.get(f"{checks}/999/years", auth=("guest", "guest"))
@@ -207,7 +222,9 @@ def test_health_tells_when_certificates_end(broker):
 
 
 @pytest.mark.parametrize("polite", [True, False])
-def test_who_closes_under_load_loses_nothing(broker, certificates, caplog, polite):
+def test_who_closes_under_load_loses_nothing(
+    broker: jumpmq.RunningBroker, certificates: Certificates, caplog: pytest.LogCaptureFixture, polite: bool
+) -> None:
     """Deliveries are under way to many clients that close, or are gone, in the midst of them."""
     count, body = 400, b"x" * 20_000
     context = trusting(certificates)

@@ -96,7 +96,8 @@ def test_a_process_that_dies_takes_its_own_clients_along_only(broker: JumpMQ, co
         after = until(lambda: len(found := children(broker.pid)) == 2 and found)
         assert len(before & after) == 1
         again = [login_at_last(port, context) for _ in range(3)]
-        os.kill(*(after - before), signal.SIGKILL)  # type: ignore[misc]
+        (new,) = after - before
+        os.kill(new, signal.SIGKILL)
         assert sum(map(is_open, again)) <= 1  # it had the fewest; one may have come before it could take any
         until(lambda: broker.log.read_text().count("a TLS process has ended with status -9") == 2)
 
@@ -154,7 +155,8 @@ def test_one_that_cannot_start_is_tried_again_ever_later(tmp_path: Path) -> None
         login(port, tls=context).hang_up()
         key = made.server_key.read_bytes()
         made.server_key.unlink()
-        os.kill(*children(broker.pid), signal.SIGKILL)  # type: ignore[misc]
+        (only,) = children(broker.pid)
+        os.kill(only, signal.SIGKILL)
         until(lambda: "it is started again in 0.4 s" in broker.log.read_text())
         made.server_key.write_bytes(key)
         with closing(login_at_last(port, context)) as connection:

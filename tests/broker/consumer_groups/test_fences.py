@@ -1,7 +1,9 @@
 """An exchange that grows while a consumer group shares it, as clients and operators see it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pika
 import requests
@@ -24,7 +26,7 @@ def grow(port: int, exchange: str, *numbers: int) -> None:
             channel.queue_bind(f"{exchange}-{number}", exchange, "1")
 
 
-def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, unique) -> None:
+def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, unique: Callable[[str], str]) -> None:
     exchange, checker, api = unique("growing"), Checker(), Api(broker)
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
         connection.channel().exchange_declare(exchange, "x-consistent-hash", durable=True)
@@ -57,7 +59,9 @@ def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, u
     publisher.close()
 
 
-def test_a_moved_key_waits_also_where_the_exchange_was_declared_again(broker: jumpmq.RunningBroker, unique) -> None:
+def test_a_moved_key_waits_also_where_the_exchange_was_declared_again(
+    broker: jumpmq.RunningBroker, unique: Callable[[str], str]
+) -> None:
     exchange, checker = unique("again"), Checker()
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
         channel = connection.channel()
@@ -78,7 +82,9 @@ def test_a_moved_key_waits_also_where_the_exchange_was_declared_again(broker: ju
     checker.check()
 
 
-def test_a_queue_that_was_unbound_is_emptied_by_members_that_come_later(broker: jumpmq.RunningBroker, unique) -> None:
+def test_a_queue_that_was_unbound_is_emptied_by_members_that_come_later(
+    broker: jumpmq.RunningBroker, unique: Callable[[str], str]
+) -> None:
     exchange, checker = unique("shrunk"), Checker()
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
         channel = connection.channel()
@@ -97,7 +103,7 @@ def test_a_queue_that_was_unbound_is_emptied_by_members_that_come_later(broker: 
     publisher.close()
 
 
-def test_a_fence_is_lifted_by_an_operator(broker: jumpmq.RunningBroker, unique) -> None:
+def test_a_fence_is_lifted_by_an_operator(broker: jumpmq.RunningBroker, unique: Callable[[str], str]) -> None:
     exchange = unique("lifted")
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
         channel = connection.channel()
@@ -139,9 +145,9 @@ def test_a_killed_broker_goes_on_where_it_was(tmp_path: Path) -> None:
     checker.check()
 
 
-def _get(broker: jumpmq.RunningBroker, path: str):
+def _get(broker: jumpmq.RunningBroker, path: str) -> Any:
     return requests.get(f"{Api(broker).url}/{path}", auth=("guest", "guest"), timeout=30).json()
 
 
-def _queue(broker: jumpmq.RunningBroker, name: str):
+def _queue(broker: jumpmq.RunningBroker, name: str) -> Any:
     return _get(broker, f"queues/%2F/{name}")

@@ -18,8 +18,10 @@ import jumpmq
 from jumpmq.testing import JumpMQ
 
 Unique = Callable[[str], str]
-SOON = {"x-rebalance-delay": 50}
-FIRST = SOON | {"x-stream-offset": "first"}
+SOON: dict[str, Any] = {"x-rebalance-delay": 50}
+FROM_THE_FIRST: dict[str, Any] = {"x-stream-offset": "first"}
+FROM_25: dict[str, Any] = {"x-stream-offset": 25}
+FIRST = SOON | FROM_THE_FIRST
 STREAM = {"x-queue-type": "stream"}
 
 
@@ -98,7 +100,7 @@ def test_each_group_sees_everything_from_where_it_was(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str
 ) -> None:
     publish(channel, stream, 0, 10)
-    billing = Reader(broker.port, stream, "billing", **{"x-stream-offset": "first"})
+    billing = Reader(broker.port, stream, "billing", **FROM_THE_FIRST)
     late = Reader(broker.port, stream, "late")  # begins with what comes next
     publish(channel, stream, 10, 20)
     assert billing.take(20) == list(range(20))
@@ -107,9 +109,9 @@ def test_each_group_sees_everything_from_where_it_was(
     for one in (billing, late):
         one.close()
     publish(channel, stream, 20, 30)
-    again = Reader(broker.port, stream, "billing", **{"x-stream-offset": "first"})
+    again = Reader(broker.port, stream, "billing", **FROM_THE_FIRST)
     assert again.take(10) == list(range(20, 30))
-    plain = Reader(broker.port, stream, "plain", **{"x-stream-offset": 25})
+    plain = Reader(broker.port, stream, "plain", **FROM_25)
     assert plain.take(5) == list(range(25, 30))
     assert not any(redelivered for one in (billing, late, again, plain) for _, _, redelivered in one.got)
     for one in (again, plain):
@@ -196,8 +198,9 @@ def test_members_share_the_streams_of_an_exchange(
     until(lambda: members[0].held and members[3].held, *members)
     members.pop(0).kill()
     until(settled, *members, settle=True)
-    for one in (*members, publisher):
-        one.close()
+    for member in members:
+        member.close()
+    publisher.close()
     for checker in checkers:
         checker.check()
 

@@ -10,7 +10,7 @@ Name = Callable[[str], str]
 
 def deaths(message: Content) -> list[tuple[str, str, int]]:
     """Queue, reason and count of each entry, the latest first."""
-    return [(one["queue"], one["reason"], one["count"]) for one in message.properties.headers["x-death"]]
+    return [(one["queue"], one["reason"], one["count"]) for one in message.headers["x-death"]]
 
 
 def dying(channel: WireChannel, name: str, key: str, **arguments: Any) -> str:
@@ -41,7 +41,7 @@ def test_each_station_of_the_way_is_noted_once_with_a_count(channel: WireChannel
             assert deaths(message) == [(wait, "expired", round - 1), (work, "rejected", round - 1)]
         reject(channel, message)
     message = arrival(channel, work)
-    headers = message.properties.headers
+    headers = message.headers
     assert (headers["device"], message.properties.message_id) == (7, "m")
     assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (work, "rejected")
     assert all(one["routing-keys"] == [one["queue"]] for one in headers["x-death"])
@@ -97,12 +97,13 @@ def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None
     grave, source = channel.queue(unique("grave")), unique("source")
     dying(channel, source, grave)
     for count in ("abc", -1, 2**63 - 1, None, ["x"], {"a": 1}):
-        entry = {"queue": source, "reason": "rejected", "count": count}
-        strange = {"queue": ["x"], "reason": {"y": 1}}
-        for entries in ([entry], [entry, entry], [entry, "no table", 7], [strange, entry]):
+        entry: dict[str, Any] = {"queue": source, "reason": "rejected", "count": count}
+        strange: dict[str, Any] = {"queue": ["x"], "reason": {"y": 1}}
+        forged: list[list[Any]] = [[entry], [entry, entry], [entry, "no table", 7], [strange, entry]]
+        for entries in forged:
             channel.publish("", source, b"dead", Basic.Properties(headers={"x-death": entries}))
             reject(channel, arrival(channel, source))
-            latest = arrival(channel, grave).properties.headers["x-death"][0]
+            latest = arrival(channel, grave).headers["x-death"][0]
             assert (latest["queue"], latest["reason"]) == (source, "rejected")
             assert isinstance(latest["count"], int)
 

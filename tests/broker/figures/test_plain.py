@@ -3,7 +3,8 @@
 import json
 
 from jumpmq.broker.figures.plain import dump, reader
-from jumpmq.broker.figures.values import FenceFigures, QueueFenceFigures
+from jumpmq.broker.figures.values import QueueFenceFigures
+from jumpmq.queues.fences import FenceFigures
 
 
 def test_fields_that_a_later_release_appended_are_passed_over() -> None:

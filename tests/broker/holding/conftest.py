@@ -1,9 +1,9 @@
 """A broker of its own process, which tests kill and start again; a file's tests share one."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.broker.holding.connecting import connected
 from tests.http.api import API
 
@@ -22,7 +22,7 @@ def api(broker: JumpMQ) -> API:
 
 
 @pytest.fixture
-def channel(broker: JumpMQ) -> Iterator[Any]:
+def channel(broker: JumpMQ) -> Iterator[BlockingChannel]:
     """A channel with confirms."""
     with connected(broker) as connection:
         opened = connection.channel()

@@ -6,12 +6,13 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from jumpmq.testing import JumpMQ
 
 
 @contextmanager
-def connected(broker: JumpMQ, **parameters: Any) -> Iterator[Any]:
+def connected(broker: JumpMQ, **parameters: Any) -> Iterator[pika.BlockingConnection]:
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, **parameters))
     try:
         yield connection
@@ -20,7 +21,7 @@ def connected(broker: JumpMQ, **parameters: Any) -> Iterator[Any]:
             connection.close()
 
 
-def refused(broker: JumpMQ, act: Callable[[Any], object]) -> tuple[int, str]:
+def refused(broker: JumpMQ, act: Callable[[BlockingChannel], object]) -> tuple[int, str]:
     """Code and text by which the broker closes the channel of an act."""
     with connected(broker) as connection, pytest.raises(pika.exceptions.ChannelClosed) as error:
         act(connection.channel())

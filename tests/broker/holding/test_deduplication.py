@@ -2,17 +2,22 @@
 
 from collections import Counter
 from contextlib import suppress
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.broker.holding.connecting import connected, refused
 from tests.http.api import API
 from tests.several_processes import running
 from tests.waiting import until
 
+from jumpmq.testing import JumpMQ
 
-def declare(channel: Any, name: str, *queues: str, size: Any = 1000, **arguments: Any) -> None:
+
+def declare(channel: BlockingChannel, name: str, *queues: str, size: Any = 1000, **arguments: Any) -> None:
     given = {"x-cache-size": size} | {f"x-cache-{key}": value for key, value in arguments.items()}
     channel.exchange_declare(name, "x-message-deduplication", durable=True, arguments=given)
     for queue in queues:
@@ -20,13 +25,15 @@ def declare(channel: Any, name: str, *queues: str, size: Any = 1000, **arguments
         channel.queue_bind(queue, name, "ignored")
 
 
-def publish(channel: Any, exchange: str, identity: Any, body: str = "", key: str = "k", **headers: Any) -> None:
+def publish(
+    channel: BlockingChannel, exchange: str, identity: Any, body: str = "", key: str = "k", **headers: Any
+) -> None:
     sent = headers if identity is None else {"x-deduplication-header": identity, **headers}
     properties = pika.BasicProperties(headers=sent, delivery_mode=2)
     channel.basic_publish(exchange, key, (body or repr(identity)).encode(), properties, mandatory=True)
 
 
-def bodies(channel: Any, queue: str, count: int) -> list[str]:
+def bodies(channel: BlockingChannel, queue: str, count: int) -> list[str]:
     """So many messages of a queue, once they are there, and those that come with the last."""
     found: list[str] = []
 
@@ -41,11 +48,11 @@ def bodies(channel: Any, queue: str, count: int) -> list[str]:
     return found[:-1]
 
 
-def ready(channel: Any, queue: str) -> int:
+def ready(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
-def test_an_exchange_passes_each_message_once_to_every_queue(channel, api):
+def test_an_exchange_passes_each_message_once_to_every_queue(channel: BlockingChannel, api: API) -> None:
     declare(channel, "once", "one", "other")
     for identity in ("a", "b", "a", 5, "5", 5, True, None, None, "b", 2**40, 2**40, ["x"], ["x"]):
         publish(channel, "once", identity)  # a duplicate is confirmed, and not returned
@@ -59,7 +66,7 @@ def test_an_exchange_passes_each_message_once_to_every_queue(channel, api):
     assert shown["cache_info"] == {"entries": 6, "bytes": 6 * 170, "duplicates": 4, "size": 1000}
 
 
-def test_the_oldest_are_forgotten_where_there_are_too_many(channel, api):
+def test_the_oldest_are_forgotten_where_there_are_too_many(channel: BlockingChannel, api: API) -> None:
     declare(channel, "few", "fewer", size="3")
     for number in (1, 2, 3, 4, 2, 1):
         publish(channel, "few", number)
@@ -67,31 +74,33 @@ def test_the_oldest_are_forgotten_where_there_are_too_many(channel, api):
     assert api.get("exchanges", "/", "few")["cache_info"]["entries"] == 3
 
 
-def test_an_entry_ends_by_the_time_of_its_exchange_or_its_message(channel, api):
+def test_an_entry_ends_by_the_time_of_its_exchange_or_its_message(channel: BlockingChannel, api: API) -> None:
     declare(channel, "timed", "timely", ttl=3_600_000)
     publish(channel, "timed", "long")
-    publish(channel, "timed", "short", **{"x-cache-ttl": 1})
+    briefly: dict[str, Any] = {"x-cache-ttl": 1}
+    publish(channel, "timed", "short", **briefly)
     until(lambda: api.get("exchanges", "/", "timed")["cache_info"]["entries"] == 1)
     for identity in ("long", "short"):
         publish(channel, "timed", identity)
     assert bodies(channel, "timely", 3) == ["'long'", "'short'", "'short'"]
 
 
-def test_headers_of_other_exchanges_pass_unchanged(channel):
+def test_headers_of_other_exchanges_pass_unchanged(channel: BlockingChannel) -> None:
     """What a message says to the exchanges behind stays as it is, and its own expiry begins when it passes."""
     declare(channel, "first")
     channel.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
     channel.exchange_bind("later", "first")
     channel.queue_declare("behind", durable=True)
     channel.queue_bind("behind", "later")
+    later: dict[str, Any] = {"x-delay": 30}
     for _ in range(2):
-        publish(channel, "first", "x", **{"x-delay": 30})
+        publish(channel, "first", "x", **later)
     until(lambda: ready(channel, "behind") == 1)
     _, properties, _ = channel.basic_get("behind", auto_ack=True)
     assert properties.headers == {"x-deduplication-header": "x", "x-delay": -30}
 
 
-def ring(channel: Any, *names: str) -> None:
+def ring(channel: BlockingChannel, *names: str) -> None:
     """Exchanges that keep one entry each, one bound behind the other in a circle."""
     for name in names:
         declare(channel, name, f"{name}-q", size=1)
@@ -99,7 +108,7 @@ def ring(channel: Any, *names: str) -> None:
         channel.exchange_bind(destination, source)
 
 
-def at_once(channel: Any, exchange: str, count: int, **headers: Any) -> None:
+def at_once(channel: BlockingChannel, exchange: str, count: int, **headers: Any) -> None:
     """Dead-letter messages together, so that an exchange has forgotten most when they come round."""
     arguments = {"x-dead-letter-exchange": exchange}
     channel.queue_declare("burst", durable=True, arguments=arguments)
@@ -109,12 +118,15 @@ def at_once(channel: Any, exchange: str, count: int, **headers: Any) -> None:
     channel.basic_nack(tags[-1], multiple=True, requeue=False)
 
 
-def test_exchanges_in_a_ring_pass_each_message_once(channel):
+def test_exchanges_in_a_ring_pass_each_message_once(channel: BlockingChannel) -> None:
+    def keeps_one(name: str) -> bool:
+        return ready(channel, f"amq.deduplication.{name}") == 1
+
     ring(channel, "round", "and-round", "again")
     at_once(channel, "round", 20, **{"x-jumpmq-passed": "a publisher's"})
     for name in ("round", "and-round", "again"):
         assert bodies(channel, f"{name}-q", 20) == [str(number) for number in range(20)]
-        until(lambda name=name: ready(channel, f"amq.deduplication.{name}") == 1)
+        until(partial(keeps_one, name))
     publish(channel, "again", 7)
     until(lambda: ready(channel, "and-round-q") == 1)
     _, properties, _ = channel.basic_get("and-round-q", auto_ack=True)
@@ -123,7 +135,7 @@ def test_exchanges_in_a_ring_pass_each_message_once(channel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [{"workers": 3}, {"nodes": 2}])
-def test_a_ring_over_several_processes_passes_each_message_once(processes):
+def test_a_ring_over_several_processes_passes_each_message_once(processes: dict[str, int]) -> None:
     with running(**processes) as broker, connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -147,22 +159,22 @@ def test_a_ring_over_several_processes_passes_each_message_once(processes):
         ),
     ],
 )
-def test_exchanges_that_cannot_be(broker, arguments, text):
+def test_exchanges_that_cannot_be(broker: JumpMQ, arguments: dict[str, Any], text: str) -> None:
     act = lambda other: other.exchange_declare("bad", "x-message-deduplication", arguments=arguments)  # noqa: E731
     assert refused(broker, act) == (406, f"PRECONDITION_FAILED - {text}")
 
 
-def test_queues_take_a_boolean(broker, channel):
+def test_queues_take_a_boolean(broker: JumpMQ, channel: BlockingChannel) -> None:
     channel.queue_declare("any", arguments={"x-cache-size": 0}, exclusive=True)  # means nothing to a queue
     for value, text in (("yes", "invalid arg 'x-message-deduplication'"), (1, "invalid arg 'x-message-deduplication'")):
         arguments = {"x-message-deduplication": value}
-        code, found = refused(broker, lambda other, given=arguments: other.queue_declare("bad", arguments=given))
+        code, found = refused(broker, methodcaller("queue_declare", "bad", arguments=arguments))
         assert (code, text in found) == (406, True)
     stream = {"x-queue-type": "stream", "x-message-deduplication": True}
     assert refused(broker, lambda other: other.queue_declare("bad", durable=True, arguments=stream))[0] == 406
 
 
-def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
+def test_nobody_but_the_exchange_uses_its_queue(broker: JumpMQ, channel: BlockingChannel, api: API) -> None:
     declare(channel, "own", "owned")
     publish(channel, "own", "a")
     for act in (
@@ -176,7 +188,7 @@ def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
     assert refused(broker, lambda other: other.queue_declare("amq.deduplication.own", passive=True))[0] == 404
 
 
-def test_purging_its_queue_has_an_exchange_forget(channel, api):
+def test_purging_its_queue_has_an_exchange_forget(channel: BlockingChannel, api: API) -> None:
     declare(channel, "forgets", "told")
     publish(channel, "forgets", "a")
     until(lambda: ready(channel, "told") == 1)
@@ -186,7 +198,7 @@ def test_purging_its_queue_has_an_exchange_forget(channel, api):
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_queue_has_no_two_of_the_same(channel, api, kind):
+def test_a_queue_has_no_two_of_the_same(channel: BlockingChannel, api: API, kind: str) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"dead-{kind}"}
     channel.queue_declare(f"dead-{kind}", durable=True)
     given = {"x-queue-type": kind, "x-message-deduplication": True, **dead}
@@ -221,7 +233,7 @@ def test_a_queue_has_no_two_of_the_same(channel, api, kind):
         assert (info["entries"], info["duplicates"]) == (2, 3)
 
 
-def test_what_expired_or_was_pushed_out_may_come_again(channel):
+def test_what_expired_or_was_pushed_out_may_come_again(channel: BlockingChannel) -> None:
     limits = {"x-message-deduplication": True, "x-max-length": 2}
     channel.queue_declare("short", durable=True, arguments=limits)
     for identity in ("a", "b", "c", "a", "c"):
@@ -239,7 +251,7 @@ def test_what_expired_or_was_pushed_out_may_come_again(channel):
 
 
 @pytest.mark.slow
-def test_publishers_that_repeat_after_each_kill_are_once(broker):
+def test_publishers_that_repeat_after_each_kill_are_once(broker: JumpMQ) -> None:
     """Each message is published until it is confirmed, and all of the last second again, in whatever state the broker
     was killed."""
     with connected(broker) as connection:
@@ -279,7 +291,7 @@ def test_publishers_that_repeat_after_each_kill_are_once(broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [{"workers": 3}, {"nodes": 3}])
-def test_messages_are_once_over_all_processes_and_while_the_entries_move(processes):
+def test_messages_are_once_over_all_processes_and_while_the_entries_move(processes: dict[str, int]) -> None:
     with running(**processes) as broker, connected(broker) as connection, connected(broker) as second:
         channels = [one.channel() for one in (connection, second)]
         for channel in channels:

@@ -2,45 +2,50 @@
 
 import time
 from collections import Counter
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.broker.holding.connecting import connected, refused
 from tests.http.api import API
 from tests.several_processes import running
 from tests.waiting import until
 
 from jumpmq.hashing import HashRing
+from jumpmq.testing import JumpMQ
 
 LONG = 3_600_000
 """Milliseconds after which no test is still there."""
 
 
-def declare(channel: Any, name: str, kind: str = "direct", durable: bool = True, **arguments: Any) -> None:
+def declare(channel: BlockingChannel, name: str, kind: str = "direct", durable: bool = True, **arguments: Any) -> None:
     given = {"x-delayed-type": kind} | {key.replace("_", "-"): value for key, value in arguments.items()}
     channel.exchange_declare(name, "x-delayed-message", durable=durable, arguments=given)
 
 
-def queue(channel: Any, name: str, exchange: str, key: str = "k", **arguments: Any) -> str:
+def queue(channel: BlockingChannel, name: str, exchange: str, key: str = "k", **arguments: Any) -> str:
     channel.queue_declare(name, durable=True, arguments=arguments)
     channel.queue_bind(name, exchange, key)
     return name
 
 
-def publish(channel: Any, exchange: str, delay: Any, body: str = "", key: str = "k", **properties: Any) -> None:
+def publish(
+    channel: BlockingChannel, exchange: str, delay: Any, body: str = "", key: str = "k", **properties: Any
+) -> None:
     headers = {} if delay is None else {"x-delay": delay}
     sent = pika.BasicProperties(headers=headers, **({"delivery_mode": 2} | properties))
     channel.basic_publish(exchange, key, body.encode(), sent, mandatory=True)
 
 
-def delayed(channel: Any, exchange: str) -> int:
+def delayed(channel: BlockingChannel, exchange: str) -> int:
     return int(channel.queue_declare(f"amq.delayed.{exchange}", passive=True).method.message_count)
 
 
-def got(channel: Any, name: str, count: int = 1) -> list[tuple[Any, Any, str]]:
+def got(channel: BlockingChannel, name: str, count: int = 1) -> list[tuple[Any, Any, str]]:
     """So many messages of a queue, once they are there."""
     found: list[tuple[Any, Any, str]] = []
 
@@ -54,7 +59,7 @@ def got(channel: Any, name: str, count: int = 1) -> list[tuple[Any, Any, str]]:
     return found
 
 
-def test_messages_come_in_the_order_in_which_they_are_due(broker, channel):
+def test_messages_come_in_the_order_in_which_they_are_due(broker: JumpMQ, channel: BlockingChannel) -> None:
     declare(channel, "order")
     queue(channel, "ordered", "order")
     began = time.time()
@@ -71,7 +76,7 @@ def test_messages_come_in_the_order_in_which_they_are_due(broker, channel):
 
 
 @pytest.mark.parametrize("delay", [0, -5, 2**32, "soon", True, ["x"]])
-def test_what_is_no_delay_delays_nothing(channel, delay):
+def test_what_is_no_delay_delays_nothing(channel: BlockingChannel, delay: int | str | bool | list[str]) -> None:
     declare(channel, "none")
     queue(channel, "undelayed", "none")
     publish(channel, "none", delay)
@@ -79,7 +84,9 @@ def test_what_is_no_delay_delays_nothing(channel, delay):
     assert found[1].headers == {"x-delay": delay}
 
 
-def test_a_delayed_message_is_confirmed_and_not_returned_and_its_own_expiry_begins_when_it_is_due(channel):
+def test_a_delayed_message_is_confirmed_and_not_returned_and_its_own_expiry_begins_when_it_is_due(
+    channel: BlockingChannel,
+) -> None:
     declare(channel, "expiring", alternate_exchange="amq.fanout")
     channel.queue_declare("aside", durable=True)
     channel.queue_bind("aside", "amq.fanout")
@@ -93,7 +100,9 @@ def test_a_delayed_message_is_confirmed_and_not_returned_and_its_own_expiry_begi
     assert got(channel, "mortal")[0][2] == "left"
 
 
-def test_what_reaches_no_queue_when_it_is_due_goes_to_the_alternate_exchange_or_is_dropped(channel, api):
+def test_what_reaches_no_queue_when_it_is_due_goes_to_the_alternate_exchange_or_is_dropped(
+    channel: BlockingChannel, api: API
+) -> None:
     declare(channel, "lost", alternate_exchange="amq.direct")
     queue(channel, "found", "amq.direct")
     publish(channel, "lost", 20, "alternate")
@@ -104,7 +113,7 @@ def test_what_reaches_no_queue_when_it_is_due_goes_to_the_alternate_exchange_or_
     assert delayed(channel, "lost") == 0
 
 
-def test_what_an_exchange_delays_goes_with_it(channel, broker):
+def test_what_an_exchange_delays_goes_with_it(channel: BlockingChannel, broker: JumpMQ) -> None:
     declare(channel, "gone")
     queue(channel, "never", "gone")
     publish(channel, "gone", LONG)
@@ -117,7 +126,7 @@ def test_what_an_exchange_delays_goes_with_it(channel, broker):
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", pytest.param("x-modulus-hash", marks=pytest.mark.slow)])
-def test_delays_keep_hashing_also_over_a_restart(broker, kind):
+def test_delays_keep_hashing_also_over_a_restart(broker: JumpMQ, kind: str) -> None:
     """A ring that a removal has made uneven decides as before, for what is delayed and for what is not."""
     with connected(broker) as connection:
         channel = connection.channel()
@@ -157,7 +166,9 @@ def test_delays_keep_hashing_also_over_a_restart(broker, kind):
         channel.exchange_delete(kind)
 
 
-def test_messages_are_delayed_behind_another_exchange_and_in_transactions_and_as_dead_letters(channel, broker):
+def test_messages_are_delayed_behind_another_exchange_and_in_transactions_and_as_dead_letters(
+    channel: BlockingChannel, broker: JumpMQ
+) -> None:
     declare(channel, "behind", "fanout")
     queue(channel, "last", "behind")
     queue(channel, "beside", "amq.topic", "#")
@@ -185,7 +196,7 @@ def test_messages_are_delayed_behind_another_exchange_and_in_transactions_and_as
     channel.queue_unbind("beside", "amq.topic", "#")
 
 
-def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
+def test_nobody_but_the_exchange_uses_its_queue(broker: JumpMQ, channel: BlockingChannel, api: API) -> None:
     declare(channel, "own")
     queue(channel, "owned", "own")
     publish(channel, "own", LONG)
@@ -218,7 +229,9 @@ def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
     assert delayed(channel, "own") == 1
 
 
-def test_an_exchange_that_is_deleted_automatically_takes_what_it_delays_along(channel, broker, api):
+def test_an_exchange_that_is_deleted_automatically_takes_what_it_delays_along(
+    channel: BlockingChannel, broker: JumpMQ, api: API
+) -> None:
     arguments = {"x-delayed-type": "direct"}
     channel.exchange_declare("brief", "x-delayed-message", durable=True, auto_delete=True, arguments=arguments)
     queue(channel, "brief-queue", "brief")
@@ -228,7 +241,7 @@ def test_an_exchange_that_is_deleted_automatically_takes_what_it_delays_along(ch
     assert refused(broker, lambda other: other.queue_declare("amq.delayed.brief", passive=True))[0] == 404
 
 
-def test_its_queue_counts_among_those_of_a_virtual_host(broker, api):
+def test_its_queue_counts_among_those_of_a_virtual_host(broker: JumpMQ, api: API) -> None:
     api.request("PUT", "vhosts", "narrow").raise_for_status()
     api.request("PUT", "permissions", "narrow", "guest", json={"configure": ".*", "write": ".*", "read": ".*"})
     api.request("PUT", "vhost-limits", "narrow", "max-queues", json={"value": 1}).raise_for_status()
@@ -260,7 +273,7 @@ def test_its_queue_counts_among_those_of_a_virtual_host(broker, api):
         ({"x-delayed-type": "x-consistent-hash", "hash-function": "md5"}, "Unsupported hash-function: md5"),
     ],
 )
-def test_exchanges_that_cannot_be(broker, arguments, text):
+def test_exchanges_that_cannot_be(broker: JumpMQ, arguments: dict[str, Any], text: str) -> None:
     code, found = refused(broker, lambda other: other.exchange_declare("bad", "x-delayed-message", arguments=arguments))
     assert code == 406
     assert text in found
@@ -268,14 +281,16 @@ def test_exchanges_that_cannot_be(broker, arguments, text):
     assert (code, "unsupported queue type 'delayed'" in found) == (406, True)
 
 
-def test_no_exchange_takes_a_queue_that_is_there_for_its_own(broker, channel, api):
+def test_no_exchange_takes_a_queue_that_is_there_for_its_own(
+    broker: JumpMQ, channel: BlockingChannel, api: API
+) -> None:
     """Else what it delays would be in a queue that never lets it go, or go to whoever binds to the other exchange."""
     long = "n" * 250
     declare(channel, sha256(long.encode()).hexdigest())
     imported = {"name": "amq.delayed.taken", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
     api.request("POST", "definitions", json={"queues": [imported]}).raise_for_status()
     for name in (long, "taken"):
-        code, text = refused(broker, lambda other, one=name: declare(other, one))
+        code, text = refused(broker, partial(declare, name=name))
         assert code == 406
         assert f"cannot declare exchange '{name}'"[:60] in text
     api.request("DELETE", "queues", "/", "amq.delayed.taken").raise_for_status()
@@ -283,7 +298,7 @@ def test_no_exchange_takes_a_queue_that_is_there_for_its_own(broker, channel, ap
     assert delayed(channel, "taken") == 0
 
 
-def test_another_type_is_another_exchange(broker, channel):
+def test_another_type_is_another_exchange(broker: JumpMQ, channel: BlockingChannel) -> None:
     declare(channel, "typed")
     assert refused(broker, lambda other: declare(other, "typed", "topic")) == (
         406,
@@ -292,7 +307,9 @@ def test_another_type_is_another_exchange(broker, channel):
     )
 
 
-def test_they_are_exported_without_their_queues_and_imported_with_new_ones(channel, api, broker):
+def test_they_are_exported_without_their_queues_and_imported_with_new_ones(
+    channel: BlockingChannel, api: API, broker: JumpMQ
+) -> None:
     declare(channel, "kept", "topic")
     long = "x" * 250
     declare(channel, long)
@@ -316,7 +333,9 @@ def test_they_are_exported_without_their_queues_and_imported_with_new_ones(chann
     api.request("DELETE", "policies", "/", "all").raise_for_status()
 
 
-def test_delayed_messages_are_counted_looked_at_and_cancelled(channel, api, broker):
+def test_delayed_messages_are_counted_looked_at_and_cancelled(
+    channel: BlockingChannel, api: API, broker: JumpMQ
+) -> None:
     declare(channel, "seen")
     queue(channel, "seen-queue", "seen")
     began = time.time()
@@ -328,9 +347,9 @@ def test_delayed_messages_are_counted_looked_at_and_cancelled(channel, api, brok
     assert [one["payload"] for one in found] == ["0", "1", "2"]
     # Clocks of two processes differ by some milliseconds, and ``due_at`` is rounded.
     assert all(LONG / 1000 - 1 <= one["due_at"] - began < LONG / 1000 + 60 for one in found)
-    number = str(found[1]["seq"])
-    assert api.request("DELETE", "queues", "/", "amq.delayed.seen", "messages", number).status_code == 204
-    assert api.request("DELETE", "queues", "/", "amq.delayed.seen", "messages", number).status_code == 404
+    second = str(found[1]["seq"])
+    assert api.request("DELETE", "queues", "/", "amq.delayed.seen", "messages", second).status_code == 204
+    assert api.request("DELETE", "queues", "/", "amq.delayed.seen", "messages", second).status_code == 404
     assert api.request("DELETE", "queues", "/", "amq.delayed.seen", "messages", "x").status_code == 400
     assert api.request("DELETE", "queues", "/", "seen-queue", "messages", "1").status_code == 400
     assert [one["payload"] for one in api.get("queues", "/", "amq.delayed.seen", "browse")["messages"]] == ["0", "2"]
@@ -338,7 +357,7 @@ def test_delayed_messages_are_counted_looked_at_and_cancelled(channel, api, brok
     assert delayed(channel, "seen") == 0
 
 
-def test_what_is_delayed_lacks_no_consumer(channel, api):
+def test_what_is_delayed_lacks_no_consumer(channel: BlockingChannel, api: API) -> None:
     declare(channel, "patient")
     publish(channel, "patient", LONG)
     queue(channel, "lonely", "amq.direct", "lonely")
@@ -348,7 +367,7 @@ def test_what_is_delayed_lacks_no_consumer(channel, api):
     assert "amq.delayed" not in str(api.get("warnings"))
 
 
-def test_who_may_not_read_sees_no_delayed_message(channel, api, broker):
+def test_who_may_not_read_sees_no_delayed_message(channel: BlockingChannel, api: API, broker: JumpMQ) -> None:
     """An outsider of another virtual host, and a publisher of this one without a right to read."""
     declare(channel, "secret")
     publish(channel, "secret", LONG)
@@ -370,7 +389,7 @@ def test_who_may_not_read_sees_no_delayed_message(channel, api, broker):
     assert delayed(channel, "secret") == 1
 
 
-def counted(channel: Any, names: list[str], count: int) -> Counter[str]:
+def counted(channel: BlockingChannel, names: list[str], count: int) -> Counter[str]:
     """How often each message came, once so many are there, and what comes after them."""
     found: Counter[str] = Counter()
 
@@ -385,7 +404,7 @@ def counted(channel: Any, names: list[str], count: int) -> Counter[str]:
     return found
 
 
-def test_none_is_lost_or_twice_where_the_broker_is_killed(broker):
+def test_none_is_lost_or_twice_where_the_broker_is_killed(broker: JumpMQ) -> None:
     """Some are due before the kill, some while the broker is down, some after it is back."""
     with connected(broker) as connection:
         channel = connection.channel()
@@ -418,7 +437,7 @@ def test_none_is_lost_or_twice_where_the_broker_is_killed(broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [{"workers": 3}, {"nodes": 3}])
-def test_delayed_messages_reach_queues_of_all_processes_once(processes, tmp_path: Path):
+def test_delayed_messages_reach_queues_of_all_processes_once(processes: dict[str, int], tmp_path: Path) -> None:
     with running(**processes) as broker, connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()

@@ -276,8 +276,8 @@ def test_a_limit_makes_room_on_a_disk_that_its_stream_has_filled(small_disk: Pat
         count = 0
 
         def is_settled() -> bool:
-            written = api.get("queues", "/", "stream")["messages"] == count
-            return written or api.get("nodes")[0]["disk_free_alarm"]
+            written = bool(api.get("queues", "/", "stream")["messages"] == count)
+            return written or bool(api.get("nodes")[0]["disk_free_alarm"])
 
         while not api.get("nodes")[0]["disk_free_alarm"]:
             channel.publish("", "stream", bytes(8_000_000))

@@ -12,6 +12,7 @@ from tests.wire import ConnectionClosed, login
 import jumpmq
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, write_fields
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authenticator import REFUSAL_TIME, Authenticator, is_loopback
 from jumpmq.broker.security.login import read_credentials
 from jumpmq.broker.security.passwords import hash_password, verify_password
@@ -63,7 +64,7 @@ def test_who_may_log_in_from_where() -> None:
     for user in ("guest", "alice"):
         topology.apply(PutUser(user, hash_password(f"{user}'s"), ()))
 
-    async def answers() -> dict[tuple[str, str, str], bool]:
+    async def answers() -> dict[tuple[str, str, str], Principal | None]:
         authenticator = Authenticator(topology)
         asked = [
             (user, password, host)
@@ -175,7 +176,7 @@ def test_a_right_password_does_not_wait_behind_another_addresss_wrong_ones(monke
 
 
 def test_a_right_password_passes_a_flood_of_wrong_ones_of_the_same_user() -> None:
-    async def scenario(authenticator: Authenticator) -> bool:
+    async def scenario(authenticator: Authenticator) -> Principal | None:
         flood = [asyncio.ensure_future(authenticator.authenticate("alice", "wrong", "192.0.2.1")) for _ in range(100)]
         assert not any(await asyncio.gather(*flood[:20]))
         flood += [asyncio.ensure_future(authenticator.authenticate("alice", "wrong", "192.0.2.1")) for _ in range(700)]

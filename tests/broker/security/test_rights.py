@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -24,19 +26,19 @@ import jumpmq
 
 
 @pytest.fixture
-def broker():
+def broker() -> Iterator[jumpmq.RunningBroker]:
     with jumpmq.running() as running:
         yield running
 
 
-def add_user(broker, name, pattern, tags="management"):
+def add_user(broker: jumpmq.RunningBroker, name: str, pattern: str, tags: str = "management") -> API:
     api = API(broker.http_url)
     api.request("PUT", "users", name, json={"password": name, "tags": tags})
     api.request("PUT", "permissions", "/", name, json=dict.fromkeys(("configure", "write", "read"), pattern))
     return API(broker.http_url.replace("guest:guest", f"{name}:{name}"))
 
 
-def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker):
+def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker: jumpmq.RunningBroker) -> None:
     api, mallory = API(broker.http_url), add_user(broker, "mallory", "^mine")
     with closing(login(broker.port)) as connection:
         channel = connection.channel()
@@ -63,7 +65,7 @@ def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker):
         assert api.get("readers", "/", "g")["queues"]["secret"]["offset"] == offset
 
 
-def test_guest_does_not_come_back_with_the_last_virtual_host(tmp_path: Path):
+def test_guest_does_not_come_back_with_the_last_virtual_host(tmp_path: Path) -> None:
     with jumpmq.running(data_dir=tmp_path) as broker:
         root = add_user(broker, "root", ".*", "administrator")
         assert root.request("DELETE", "users", "guest").status_code == 204
@@ -73,7 +75,7 @@ def test_guest_does_not_come_back_with_the_last_virtual_host(tmp_path: Path):
         assert [requests.get(url, auth=(one, one)).status_code for one in ("guest", "root")] == [401, 200]
 
 
-def test_who_closes_while_logging_in_is_not_logged_in(broker):
+def test_who_closes_while_logging_in_is_not_logged_in(broker: jumpmq.RunningBroker) -> None:
     with dial(broker.port) as connection:
         connection.send(PROTOCOL_HEADER)
         connection.expect(Connection.Start)
@@ -86,13 +88,14 @@ def test_who_closes_while_logging_in_is_not_logged_in(broker):
         until(lambda: API(broker.http_url).get("connections") == [])
 
 
-def test_a_nested_list_is_hashed_as_anything_is(broker):
+def test_a_nested_list_is_hashed_as_anything_is(broker: jumpmq.RunningBroker) -> None:
     with closing(login(broker.port)) as connection:
         channel = connection.channel()
         channel.exchange("hashed", "x-consistent-hash", arguments={"hash-header": "h"})
         queue = channel.queue()
         channel.bind(queue, "hashed", "1")
-        for value in ([[1, ["a", [True]]]], {"a": [[], {}]}, [None, 1.5]):
+        nested: list[Any] = [[[1, ["a", [True]]]], {"a": [[], {}]}, [None, 1.5]]
+        for value in nested:
             channel.publish("hashed", "", b"x", Basic.Properties(headers={"h": value}))
         assert channel.ready(queue) == 3
 
@@ -111,7 +114,9 @@ def test_a_nested_list_is_hashed_as_anything_is(broker):
         (("DELETE", "exchanges", "/", "x"), (404, "no exchange 'x' in vhost '/'")),
     ],
 )
-def test_what_was_allowed_before_is_refused_once_it_is_not(broker, change, refusal):
+def test_what_was_allowed_before_is_refused_once_it_is_not(
+    broker: jumpmq.RunningBroker, change: tuple[str, str, str, str], refusal: tuple[int, str]
+) -> None:
     add_user(broker, "paul", ".*")
     with closing(login(broker.port, user="paul", password="paul")) as connection:
         channel = connection.channel()
@@ -128,7 +133,7 @@ def test_what_was_allowed_before_is_refused_once_it_is_not(broker, change, refus
         assert (refused.value.code, refused.value.text.split(" - ")[1]) == refusal
 
 
-def test_an_exchange_that_is_declared_anew_is_the_one_published_to(broker):
+def test_an_exchange_that_is_declared_anew_is_the_one_published_to(broker: jumpmq.RunningBroker) -> None:
     with closing(login(broker.port)) as connection:
         channel = connection.channel()
         channel.confirm_select()

@@ -4,6 +4,9 @@ import http.server
 import json
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jwt
 import pika
@@ -23,31 +26,37 @@ KEY_SET = {"keys": [{**json.loads(RSAAlgorithm.to_jwk(KEY.public_key())), "kid":
 ALL = ["rabbit.configure:*/*", "rabbit.write:*/*/*", "rabbit.read:*/*/*"]
 
 
-def token(*scopes, key=KEY, kid="k1", algorithm="RS256", **claims):
+def token(
+    *scopes: str,
+    key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | str = KEY,
+    kid: str | None = "k1",
+    algorithm: str = "RS256",
+    **claims: object,
+) -> str:
     made = {"client_id": "billing", "aud": ["rabbit"], "scope": list(scopes), "exp": time.time() + 600, **claims}
     known = {name: value for name, value in made.items() if value is not None}
     return jwt.encode(known, key, algorithm, headers={"kid": kid} if kid else {})
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
     keys = tmp_path_factory.mktemp("keys") / "keys.json"
     keys.write_text(json.dumps(KEY_SET))
     with jumpmq.running(oauth_resource="rabbit", oauth_keys=str(keys)) as running:
         yield running
 
 
-def connect(broker, password, user=""):
+def connect(broker: jumpmq.RunningBroker, password: str, user: str = "") -> pika.BlockingConnection:
     credentials = pika.PlainCredentials(user, password)
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, credentials=credentials))
 
 
-def ask(broker, path, bearer, method="GET", **options):
+def ask(broker: jumpmq.RunningBroker, path: str, bearer: str, method: str = "GET", **options: Any) -> requests.Response:
     url = f"http://127.0.0.1:{broker.http_port}/api/{path}"
     return requests.request(method, url, headers={"Authorization": f"Bearer {bearer}"}, **options)
 
 
-def test_scopes_are_permissions(broker):
+def test_scopes_are_permissions(broker: jumpmq.RunningBroker) -> None:
     scopes = (
         "rabbit.configure:%2F/billing-*",
         "rabbit.write:%2F/billing-*",
@@ -67,7 +76,7 @@ def test_scopes_are_permissions(broker):
             connection.channel().queue_declare("other")
 
 
-def test_topics(broker):
+def test_topics(broker: jumpmq.RunningBroker) -> None:
     scopes = ("rabbit.write:*/amq.topic/billing.*", "rabbit.configure:*/*")
     with connect(broker, token(*scopes)) as connection:
         channel = connection.channel()
@@ -87,23 +96,23 @@ def test_topics(broker):
         token(*ALL, client_id=None),
         token(*ALL, kid="k2"),
         token(*ALL, key="secret" * 8, algorithm="HS256"),
-        jwt.encode({"client_id": "x", "aud": "rabbit"}, None, "none"),
+        jwt.encode({"client_id": "x", "aud": "rabbit"}, "", "none"),
         token(*ALL)[:-4] + "AAAA",
         "ey.ey.ey",
     ],
 )
-def test_what_is_no_login(broker, wrong):
+def test_what_is_no_login(broker: jumpmq.RunningBroker, wrong: str) -> None:
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connect(broker, wrong)
     assert ask(broker, "whoami", wrong).status_code == 401
 
 
-def test_a_token_without_scopes_opens_no_virtual_host(broker):
+def test_a_token_without_scopes_opens_no_virtual_host(broker: jumpmq.RunningBroker) -> None:
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connect(broker, token())
 
 
-def test_tags_and_bearer_tokens(broker):
+def test_tags_and_bearer_tokens(broker: jumpmq.RunningBroker) -> None:
     manager = token(*ALL, "rabbit.tag:monitoring", sub="someone", client_id=None)
     someone = {"name": "someone", "tags": ["monitoring"], "is_internal_user": False}
     assert ask(broker, "whoami", manager).json() == someone
@@ -116,23 +125,23 @@ def test_tags_and_bearer_tokens(broker):
     assert basic.json()["name"] == "someone"
 
 
-def test_scopes_as_one_string(broker):
+def test_scopes_as_one_string(broker: jumpmq.RunningBroker) -> None:
     assert ask(broker, "whoami", token(scope=" ".join([*ALL, "rabbit.tag:management"]))).status_code == 200
 
 
-def test_a_kept_user_of_the_same_name_gives_nothing(broker):
+def test_a_kept_user_of_the_same_name_gives_nothing(broker: jumpmq.RunningBroker) -> None:
     assert ask(broker, "whoami", token(client_id="guest")).status_code == 401
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connect(broker, token(client_id="guest"))
 
 
-def test_passwords_are_logins_still(broker):
+def test_passwords_are_logins_still(broker: jumpmq.RunningBroker) -> None:
     with connect(broker, "guest", "guest") as connection:
         connection.channel()
 
 
-def test_an_expired_token_ends_the_connection(broker):
-    def trial():
+def test_an_expired_token_ends_the_connection(broker: jumpmq.RunningBroker) -> None:
+    def trial() -> None:
         with pytest.raises(
             pika.exceptions.ConnectionClosedByBroker, match="credentials of user 'billing' have expired"
         ):
@@ -142,7 +151,7 @@ def test_an_expired_token_ends_the_connection(broker):
 
 
 @pytest.mark.slow
-def test_a_new_token_goes_on(broker):
+def test_a_new_token_goes_on(broker: jumpmq.RunningBroker) -> None:
     with connect(broker, token(*ALL, exp=time.time() + 3)) as connection:
         channel = connection.channel()
         connection.update_secret(token("rabbit.configure:*/kept"), "refresh")
@@ -154,14 +163,14 @@ def test_a_new_token_goes_on(broker):
             connection.update_secret(token(*ALL, client_id="another"), "refresh")
 
 
-def test_keys_from_a_url_and_in_pem(tmp_path):
+def test_keys_from_a_url_and_in_pem(tmp_path: Path) -> None:
     class KeySet(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(json.dumps(KEY_SET).encode())
 
-        def log_message(self, *words):
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), KeySet) as server:
@@ -177,7 +186,7 @@ def test_keys_from_a_url_and_in_pem(tmp_path):
 
 
 @pytest.mark.parametrize("keys", ["{none}", "{text}", None])
-def test_keys_that_are_none(tmp_path, keys):
+def test_keys_that_are_none(tmp_path: Path, keys: str | None) -> None:
     (tmp_path / "text").write_text("no keys")
     found = keys and keys.format(none=tmp_path / "none", text=tmp_path / "text")
     with pytest.raises(jumpmq.BrokerError, match="tokens"), jumpmq.running(oauth_resource="rabbit", oauth_keys=found):
@@ -203,18 +212,18 @@ def test_keys_that_are_none(tmp_path, keys):
         ),
     ],
 )
-def test_wildcards(wildcard, name, found):
+def test_wildcards(wildcard: str, name: str, found: bool) -> None:
     assert matches(wildcard, name) is found
 
 
-def test_what_is_no_scope_of_ours():
+def test_what_is_no_scope_of_ours() -> None:
     assert [Grant.of(text) for text in ("read", "read:", "read:v", "read:a/b/c/d", "own:*/*", "read:/x", "")] == [
         None
     ] * 7
     assert Grant.of("read:v/n") == Grant("read", "v", "n", None)
 
 
-def test_a_token_with_a_kept_users_name_is_not_that_user(broker):
+def test_a_token_with_a_kept_users_name_is_not_that_user(broker: jumpmq.RunningBroker) -> None:
     administrator = ("guest", "guest")
     api = f"http://127.0.0.1:{broker.http_port}/api"
     user = {"password": "secret", "tags": "management"}
@@ -243,7 +252,7 @@ def test_a_token_with_a_kept_users_name_is_not_that_user(broker):
     requests.delete(f"{api}/users/billing", auth=administrator).raise_for_status()
 
 
-def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker):
+def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker: jumpmq.RunningBroker) -> None:
     administrator, api = ("guest", "guest"), f"http://127.0.0.1:{broker.http_port}/api"
     user, everything = {"password": "secret", "tags": ""}, dict.fromkeys(("configure", "write", "read"), ".*")
     requests.put(f"{api}/users/counted", json=user, auth=administrator).raise_for_status()
@@ -263,9 +272,9 @@ def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker):
 
 
 @pytest.mark.several
-def test_at_all_workers_a_token_allows_the_same(tmp_path):
+def test_at_all_workers_a_token_allows_the_same(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text(json.dumps(KEY_SET))
-    settings = {"oauth_resource": "rabbit", "oauth_keys": str(tmp_path / "keys.json")}
+    settings: dict[str, Any] = {"oauth_resource": "rabbit", "oauth_keys": str(tmp_path / "keys.json")}
     bearer = token(*ALL, "rabbit.tag:impersonator", "rabbit.tag:administrator")
     with jumpmq.running(workers=2, **settings) as broker:
         for home in (1, 2):

@@ -166,13 +166,13 @@ def test_a_dead_letter_stays_in_its_trace(collector: Collector) -> None:
 def test_what_is_published_and_got_over_http_is_traced_too(collector: Collector) -> None:
     with jumpmq.running(otlp_endpoint=collector.address) as broker:
         work(broker, lambda channel: channel.queue_declare("q"))
-        body = {
+        body: dict[str, Any] = {
             "properties": {"headers": {"traceparent": SAMPLED}}, "routing_key": "q", "payload": "x",
             "payload_encoding": "string",
         }  # fmt: skip
         exchange = f"{broker.http_url}/api/exchanges/%2F/amq.default/publish"
         assert requests.post(exchange, json=body, timeout=30).json() == {"routed": True}
-        wanted = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+        wanted: dict[str, Any] = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
         (got,) = requests.post(f"{broker.http_url}/api/queues/%2F/q/get", json=wanted, timeout=30).json()
         assert got["properties"]["headers"] == {"traceparent": SAMPLED}
     assert {span.name for span in collector.spans} == {"publish (default)", "route", "get q"}, "sent at the stop"

@@ -9,6 +9,7 @@ import pytest
 from tests.waiting import until
 from tests.wire import Basic, Queue, closing, login
 
+from jumpmq import RunningBroker
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.queues import Queue as BrokerQueue
 
@@ -22,7 +23,7 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
-def test_closed_connections_go_without_a_collection_of_garbage(broker, uncollected):
+def test_closed_connections_go_without_a_collection_of_garbage(broker: RunningBroker, uncollected: None) -> None:
     for number in range(5):
         with closing(login(broker.port)) as connection:
             channel = connection.channel()
@@ -40,7 +41,7 @@ def test_closed_connections_go_without_a_collection_of_garbage(broker, uncollect
     until(lambda: not [1 for one in gc.get_objects() if isinstance(one, Connection) and one.name.endswith(ours)])
 
 
-def test_deleted_queues_go_without_a_collection_of_garbage(broker, uncollected):
+def test_deleted_queues_go_without_a_collection_of_garbage(broker: RunningBroker, uncollected: None) -> None:
     kinds = {
         "classic": {},
         "expiring": {"x-expires": 3_600_000, "x-message-ttl": 3_600_000, "x-dead-letter-exchange": ""},

@@ -16,7 +16,7 @@ async def rounds(count: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-def test_there_is_one_slice_in_a_round_whoever_asks():
+def test_there_is_one_slice_in_a_round_whoever_asks() -> None:
     async def run() -> list[tuple[int, int]]:
         slices, count, taken = Slices(), [0], list[tuple[int, int]]()
 
@@ -35,7 +35,7 @@ def test_there_is_one_slice_in_a_round_whoever_asks():
     assert [name for _, name in taken] == [*range(4)] * ROUNDS
 
 
-def test_who_gives_up_costs_the_others_no_slice():
+def test_who_gives_up_costs_the_others_no_slice() -> None:
     async def run() -> list[int]:
         slices, taken = Slices(), list[int]()
 
@@ -54,14 +54,14 @@ def test_who_gives_up_costs_the_others_no_slice():
     assert asyncio.run(run()) == [1, 3, 4]
 
 
-def test_items_come_in_order_and_all_of_them():
+def test_items_come_in_order_and_all_of_them() -> None:
     async def run() -> list[int]:
         return [one async for one in Slices().through(range(10_000))]
 
     assert asyncio.run(run()) == list(range(10_000))
 
 
-def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes():
+def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes() -> None:
     """Else the garbage collector, which counts what is made less what goes, has it all to look through at once."""
     kept: list[list[int]] = [[] for _ in range(50_000)]
     gc.collect()
@@ -78,7 +78,7 @@ def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes():
     assert asyncio.run(run()) < 10_000
 
 
-def test_steps_have_a_slice_between_any_two_and_what_they_return_is_returned():
+def test_steps_have_a_slice_between_any_two_and_what_they_return_is_returned() -> None:
     def steps(count: list[int], at: list[int]) -> Generator[None, None, str]:
         for _ in range(ROUNDS):
             at.append(count[0])
