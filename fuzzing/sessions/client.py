@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import MalformedText
+from jumpmq.amqp.fields import Field
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_MAX = 131072
@@ -51,7 +52,7 @@ class Client:
 
     def _log_in(self, user: str) -> None:
         capabilities = [("authentication_failure_close", "t", True), ("consumer_cancel_notify", "t", True)]
-        properties = [m.Field("capabilities", "F", [m.Field(*one) for one in capabilities])]
+        properties = [Field("capabilities", "F", [Field(*one) for one in capabilities])]
         self.send(b"AMQP\0\0\x09\x01")
         self.call(0, m.ConnectionStart)
         self.send_method(0, m.ConnectionStartOk(properties, "PLAIN", f"\0{user}\0{user}".encode(), "en_US"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fuzzing.sessions.arguments import BUILT_IN_TYPES
 
-_JSON_ARGUMENTS = st.dictionaries(
+_JSON_ARGUMENTS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
     st.sampled_from(["x-max-length", "x-message-ttl", "x-max-priority", "x-single-active-consumer", "x-unheard-of"]),
     st.sampled_from([1, 2, 5, 60_000, 60_000, -1, True, 1.5, "text", None, [], {}]),
     max_size=2,

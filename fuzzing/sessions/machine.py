@@ -45,7 +45,7 @@ class Sessions(RuleBasedStateMachine):
     ) -> Step:
         prefix = self.pair.prefix
         if method is not None:
-            for name in method.__dataclass_fields__:
+            for name, _ in method.layout:
                 setattr(method, name, arguments.prefixed(getattr(method, name), prefix))
         octets = arguments.prefixed(properties, prefix).encode() if properties is not None else b"\0\0"
         return Step(at, method, octets, body)

@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from fuzzing.sessions.client import Client, Event, publication
@@ -39,7 +40,7 @@ class Step:
     def __str__(self) -> str:
         if self.method is None:
             return f"{self.place} is cut"
-        said = {one.name: getattr(self.method, one.name) for one in fields(self.method)}
+        said = {name: getattr(self.method, name) for name, _ in self.method.layout}
         given = ", ".join(f"{name}={value!r}" for name, value in said.items() if value and name != "reserved_1")
         if isinstance(self.method, m.BasicPublish):
             properties = Properties.parse(self.properties)
@@ -175,12 +176,7 @@ class Side:
             client = self._clients[connection]
             found = [event for event in client.events if _is_flow_ok(event, channel)]
             while len(found) < answers:
-                known = [*map(id, found)]
-                event = client.wait(
-                    lambda event, channel=channel, known=known: (
-                        _ends(event, channel) or (_is_flow_ok(event, channel) and id(event) not in known)
-                    )
-                )
+                event = client.wait(partial(_answers, channel, [*map(id, found)]))
                 if event is None or not _is_flow_ok(event, channel):
                     break
                 found.append(event)
@@ -279,9 +275,7 @@ class Side:
     def _comparable(self, event: Event) -> tuple[Any, ...]:
         method = event.method
         assert method is not None
-        values = [
-            self._neutral(getattr(method, one.name)) for one in fields(method) if not one.name.startswith("reserved")
-        ]
+        values = [self._neutral(getattr(method, name)) for name, _ in method.layout if not name.startswith("reserved")]
         if isinstance(method, m.QueueDeclareOk) and method.queue in self.streams:
             values[1:] = ["a stream's", "consumers"]
         if event.properties:
@@ -322,11 +316,11 @@ class Side:
             self._actual[self._aliases[name]] = name
         return self._aliases[name]
 
-    def _translated(self, method: m.Method) -> m.Method:
+    def _translated(self, method: m.M) -> m.M:
         """The method with the names that this broker made up."""
         if not self._actual:
             return method
-        values = {one.name: getattr(method, one.name) for one in fields(method)}
+        values = {name: getattr(method, name) for name, _ in method.layout}
         for name, value in values.items():
             if isinstance(value, str):
                 values[name] = self._actual.get(value, value)
@@ -334,6 +328,11 @@ class Side:
                 text = value.decode("latin-1")
                 values[name] = self._actual.get(text, text).encode("latin-1")
         return type(method)(**values)
+
+
+def _answers(channel: int, known: list[int], event: Event) -> bool:
+    """Whether an event answers a `channel.flow`, and is none of the known, or says that nothing more comes."""
+    return _ends(event, channel) or (_is_flow_ok(event, channel) and id(event) not in known)
 
 
 def _ends(event: Event, channel: int) -> bool:
