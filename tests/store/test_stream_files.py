@@ -57,7 +57,7 @@ def test_large_headers_make_more_chunks(open_streams: Callable[[], Opened]) -> N
     for one in messages:
         one.properties = bytes(MAX_BYTES // 2 - 100)
     opened.append(*messages)
-    assert [chunk.rows for chunk in chunks(opened.log)] == [2, 2]
+    assert [chunk.message_count for chunk in chunks(opened.log)] == [2, 2]
 
 
 def test_nothing_is_seen_before_it_is_on_disk(open_streams: Callable[[], Opened]) -> None:
@@ -178,7 +178,7 @@ def chunks(log: StreamLog) -> list[Chunk]:
     offset = 0
     while (chunk := log.chunk_from(offset)) is not None:
         found.append(chunk)
-        offset = chunk.first + chunk.rows
+        offset = chunk.first + chunk.message_count
     return found
 
 

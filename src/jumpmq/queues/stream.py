@@ -422,7 +422,7 @@ class Stream(Queue):
                 reader.offset = max(reader.offset, chunk.first)  # deleted by retention, or lost
                 if reader.filter is not None:
                     reader.wanted, searches = reader.filter.rows(chunk.batch), False
-                reader.rows = StreamRows(chunk.first, chunk.rows, chunk.batch)
+                reader.rows = StreamRows(chunk.first, chunk.message_count, chunk.batch)
             most = min(capacity, CHUNK)
             if reader.filter is not None:
                 reader.offset, most = reader.rows.run(reader.wanted, reader.offset, most)

@@ -71,7 +71,7 @@ class SegmentCopy:
             if not fits or place.position + place.length > len(octets) or not is_whole(octets, self.position):
                 break
             self.position += place.length
-            self.end, self._salt = place.first + place.rows, place.salt
+            self.end, self._salt = place.first + place.message_count, place.salt
             if time.perf_counter() > until:
                 return True
         return False

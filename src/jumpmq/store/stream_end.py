@@ -173,8 +173,9 @@ class StreamEnd:
     def _add(self, laid: Laid, place: ChunkPlace, octets: list[bytes]) -> None:
         number = int(self._directory.name)
         laid.places.append(place)
-        laid.blocks.append(stream_block(number, self._state.first, place.position, place.first, place.rows, octets))
-        self._state = self._state._replace(offset=place.first + place.rows, position=place.position + place.length)
+        count = place.message_count
+        laid.blocks.append(stream_block(number, self._state.first, place.position, place.first, count, octets))
+        self._state = self._state._replace(offset=place.first + count, position=place.position + place.length)
 
     def _append(self, laid: Laid, position: int, buffers: list[bytes]) -> None:
         if not buffers:

@@ -97,7 +97,7 @@ class ChunkCutter:
                 continue
             if (first := chunk.place.first) >= self._end:
                 found.append(chunk._replace(begins=self._begins or first > self._end))
-                self._end, self._begins = first + chunk.place.rows, False
+                self._end, self._begins = first + chunk.place.message_count, False
             self._salt = chunk.place.salt
             at += length
         self._skipped = (self._skipped + at) % ALIGNMENT

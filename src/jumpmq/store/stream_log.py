@@ -180,8 +180,8 @@ class StreamLog:
         begin = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1)
         with self._tells():
             for segment in self._segments[begin:]:
-                for row in range(max(segment.row_of(offset), 0), segment.rows):
-                    if segment.bounds(row)[1] > offset and (found := self._chunk(segment, row)) is not None:
+                for index in range(max(segment.index_of(offset), 0), segment.chunk_count):
+                    if segment.bounds(index)[1] > offset and (found := self._chunk(segment, index)) is not None:
                         return found
         return None
 
@@ -194,13 +194,13 @@ class StreamLog:
             self._on_unreadable(error)
             raise
 
-    def _chunk(self, segment: StreamSegment, row: int) -> Chunk | None:
+    def _chunk(self, segment: StreamSegment, index: int) -> Chunk | None:
         """Return a chunk; None if damaged."""
-        first, end = segment.bounds(row)
+        first, end = segment.bounds(index)
         found = self._cache.get(first)
         if found is None and first not in self._damaged:
             try:
-                found = self._cache[first] = segment.chunk(row)
+                found = self._cache[first] = segment.chunk(index)
             except Unreadable:
                 raise
             except StoreError as error:
@@ -222,9 +222,9 @@ class StreamLog:
         """
         with self._tells():
             for segment in [one for one in self._segments if first < one.end and one.first <= last]:
-                for row in range(max(segment.row_of(first), 0), segment.row_of(last) + 1):
-                    if (chunk := self._chunk(segment, row)) is not None:
-                        start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
+                for index in range(max(segment.index_of(first), 0), segment.index_of(last) + 1):
+                    if (chunk := self._chunk(segment, index)) is not None:
+                        start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.message_count)
                         if start < stop:
                             yield chunk.batch.slice(start, stop - start)
 
@@ -238,10 +238,10 @@ class StreamLog:
         time = int(timestamp * 1e6)
         with self._tells():
             for segment in self._segments:
-                if segment.last_time < time or (row := segment.row_at(time)) is None:
+                if segment.last_time < time or (index := segment.index_at(time)) is None:
                     continue
-                if (chunk := self._chunk(segment, row)) is None:
-                    return segment.bounds(row)[0]
+                if (chunk := self._chunk(segment, index)) is None:
+                    return segment.bounds(index)[0]
                 times = chunk.batch.column("published_at").cast("int64").to_pylist()
                 return chunk.first + next(place for place, one in enumerate(times) if one >= time)
         return self.end
@@ -255,8 +255,8 @@ class StreamLog:
         with self._tells():
             for segment in self._segments:
                 if segment.first <= offset < segment.end:
-                    row = segment.row_of(offset)
-                    return segment.time_of(row) if row >= 0 and offset < segment.bounds(row)[1] else None
+                    index = segment.index_of(offset)
+                    return segment.time_of(index) if index >= 0 and offset < segment.bounds(index)[1] else None
         return None
 
     def retain(self, max_bytes: int | None, oldest: float | None) -> None:
@@ -441,7 +441,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
     for path, last in zip(paths, [*ends, None], strict=False):
         try:
             segment = StreamSegment.open(path, last, lambda loss: None, limit)
-            lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
+            lost = [segment.bounds(index) for index in range(segment.chunk_count) if not segment.is_whole(index)]
         except Unreadable as error:
             yield str(error)
             continue
@@ -484,7 +484,7 @@ def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], obj
         path.replace(path.with_name(path.name + UNCOMMITTED))
     while paths:
         last = StreamSegment.open(paths[-1], None, on_loss, limit)
-        if last.rows:
+        if last.chunk_count:
             others = [StreamSegment.open(path, _first(following), on_loss) for path, following in pairwise(paths)]
             return [*others, last]
         path = paths.pop()

@@ -67,7 +67,7 @@ class ChunkPlace(NamedTuple):
     """Location of a chunk.
 
     Attributes:
-        first, rows: offset of the first message, and number of messages.
+        first, message_count: offset of the first message, and number of messages.
         position: position in the file, in octets.
         length: octets of the chunk, header and padding included.
         first_time, last_time: publishing times of the first and the last message, in microseconds since the epoch.
@@ -76,7 +76,7 @@ class ChunkPlace(NamedTuple):
     """
 
     first: int
-    rows: int
+    message_count: int
     position: int
     length: int
     first_time: int
@@ -89,7 +89,7 @@ class Chunk(NamedTuple):
     """A chunk read from disk. The columns of ``batch`` are in the mapped file, not copied."""
 
     first: int
-    rows: int
+    message_count: int
     batch: pa.RecordBatch
 
 
@@ -215,7 +215,7 @@ class StreamSegment:
         return self._firsts[-1] if self._firsts else self.first
 
     @property
-    def rows(self) -> int:
+    def chunk_count(self) -> int:
         """Number of chunks."""
         self._learn()
         return len(self._firsts)
@@ -238,36 +238,36 @@ class StreamSegment:
         self._firsts.append(place.first)
         self._positions.append(place.position)
         self._times.append(place.last_time)
-        self._ends.append(place.first + place.rows)
-        self.end = place.first + place.rows
+        self._ends.append(place.first + place.message_count)
+        self.end = place.first + place.message_count
         self._size = place.position + place.length
         self._last_time = place.last_time
         self.salt = place.salt
 
-    def row_of(self, offset: int) -> int:
-        """Return the number of the last chunk that begins at or before an offset; -1 if all chunks begin later."""
+    def index_of(self, offset: int) -> int:
+        """Return the index of the last chunk that begins at or before an offset; -1 if all chunks begin later."""
         self._learn()
         return bisect_right(self._firsts, offset) - 1
 
-    def bounds(self, row: int) -> tuple[int, int]:
+    def bounds(self, index: int) -> tuple[int, int]:
         """Return the first offset of a chunk, and the offset behind the last."""
-        return self._firsts[row], self._ends[row]
+        return self._firsts[index], self._ends[index]
 
-    def time_of(self, row: int) -> int:
+    def time_of(self, index: int) -> int:
         """Return the publishing time of a chunk's last message, in microseconds since the epoch."""
-        return self._times[row]
+        return self._times[index]
 
-    def row_at(self, time: int) -> int | None:
-        """Return the number of the first chunk with a message published at a time (microseconds since the epoch) or
+    def index_at(self, time: int) -> int | None:
+        """Return the index of the first chunk with a message published at a time (microseconds since the epoch) or
         later; None without such a chunk.
         """
         self._learn()
-        return next((row for row, last in enumerate(self._times) if last >= time), None)
+        return next((index for index, last in enumerate(self._times) if last >= time), None)
 
-    def is_whole(self, row: int) -> bool:
+    def is_whole(self, index: int) -> bool:
         """Return True if a chunk is undamaged."""
         with self._reads() as octets:
-            return is_whole(octets, self._positions[row])
+            return is_whole(octets, self._positions[index])
 
     def damage(self) -> Iterator[str]:
         """Yield a sentence about the lost offsets of each damaged chunk.
@@ -275,15 +275,15 @@ class StreamSegment:
         Raises:
             Unreadable: the file cannot be read.
         """
-        for row in range(self.rows):
-            if not self.is_whole(row):
-                first, end = self.bounds(row)
-                yield f"{self._damage(row)}: offsets {first} to {end - 1} are lost"
+        for index in range(self.chunk_count):
+            if not self.is_whole(index):
+                first, end = self.bounds(index)
+                yield f"{self._damage(index)}: offsets {first} to {end - 1} are lost"
 
-    def _damage(self, row: int) -> str:
-        return f"{self.path} is damaged {self._positions[row]} octets from its start"
+    def _damage(self, index: int) -> str:
+        return f"{self.path} is damaged {self._positions[index]} octets from its start"
 
-    def chunk(self, row: int) -> Chunk:
+    def chunk(self, index: int) -> Chunk:
         """Read a chunk.
 
         The chunk is read from the file and verified. The result is in mapped memory, whose pages the system may drop
@@ -295,10 +295,10 @@ class StreamSegment:
         """
         import pyarrow as pa
 
-        position = self._positions[row]
+        position = self._positions[index]
         with self._reads() as file:
             if not is_whole(file, position):
-                raise StoreError(self._damage(row))
+                raise StoreError(self._damage(index))
             octets = memoryview(self._mapped())
         _, _, length, count, first, *_ = HEADER.unpack_from(octets, position)
         body = octets[position + HEADER.size : position + HEADER.size + length]
@@ -378,10 +378,10 @@ class StreamSegment:
         while (position := octets.find(MAGIC_OCTETS, position + 1)) >= 0:
             if position % ALIGNMENT or (place := place_of(octets, position)) is None:
                 continue
-            fits = place.first >= end and place.first + place.rows <= self._limit
+            fits = place.first >= end and place.first + place.message_count <= self._limit
             if fits and salt in (0, place.salt) and is_whole(octets, position):
                 yield place
-                end, salt = place.first + place.rows, place.salt
+                end, salt = place.first + place.message_count, place.salt
                 position += place.length - 1
 
     def _report_lost(self, end: int) -> None:
@@ -395,16 +395,15 @@ class StreamSegment:
             return
         last = place_of(octets, self._positions[-1])
         begin = bisect_left(self._positions, last.commit if last is not None else 0)
-        rows = next(
-            (row for row in range(begin, len(self._positions)) if not is_whole(octets, self._positions[row])), None
-        )
-        if rows is not None:
+        count = len(self._positions)
+        torn = next((one for one in range(begin, count) if not is_whole(octets, self._positions[one])), None)
+        if torn is not None:
             log.warning(
                 "%s: the last commit, offsets %d to %d, is unfinished or damaged, and is left out",
-                self.path, self._firsts[rows], self.end - 1,
+                self.path, self._firsts[torn], self.end - 1,
             )  # fmt: skip
-            self.end, self._size = self._firsts[rows], self._positions[rows]
-            del self._firsts[rows:], self._positions[rows:], self._times[rows:], self._ends[rows:]
+            self.end, self._size = self._firsts[torn], self._positions[torn]
+            del self._firsts[torn:], self._positions[torn:], self._times[torn:], self._ends[torn:]
             self._last_time = self._times[-1] if self._times else 0
 
     def _mapped(self, size: int | None = None) -> mmap.mmap:
