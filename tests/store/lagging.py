@@ -3,7 +3,7 @@
 import threading
 from random import Random
 
-from jumpmq.store.completion import Complete, Completion
+from jumpmq.store.completion import CompleteCommit, Completion
 
 
 class Lagging(Completion):
@@ -55,5 +55,5 @@ class Held(Completion):
         if not self._is_held:
             super().stored(number, position)
 
-    def of(self, number: int) -> Complete | None:
+    def of(self, number: int) -> CompleteCommit | None:
         return super().of(number)

@@ -78,7 +78,7 @@ class Replica:
             return []
         if self.known is not None and value.v == self.known.v:
             return [] if value == self.known else self.stop("etcd was set back: one version has two values")
-        before, self.known = self.known, value
+        former, self.known = self.known, value
         if self.claim is not None and value.v >= self.claim.v:
             self.claim = None
         actions: list[Action] = []
@@ -89,7 +89,7 @@ class Replica:
         elif self.candidate is not None:
             self.candidate.value = value
         if value.leader == self.copy.me and value.epoch > self.copy.promised:
-            actions += self._win(value, before)
+            actions += self._win(value, former)
         return actions
 
     def _deposed(self, value: Configuration) -> bool:
@@ -122,12 +122,12 @@ class Replica:
         self.claim = self.known.claimed(self.copy.me)
         return [Swap(self.known, self.claim)]
 
-    def _win(self, value: Configuration, before: Configuration | None) -> list[Action]:
+    def _win(self, value: Configuration, former: Configuration | None) -> list[Action]:
         """Begin an epoch given to this replica by etcd's value, and unused by the replica's earlier processes."""
-        asked = self.peers.union(value.electable, before.electable if before is not None else ())
+        asked = self.peers.union(value.electable, former.electable if former is not None else ())
         # A leader that gave leadership away sent all of its log before, and its process may end.
-        if before is not None and (value.is_handed_by(before) or self.resigned == before.epoch):
-            asked -= {before.leader}
+        if former is not None and (value.is_handed_by(former) or self.resigned == former.epoch):
+            asked -= {former.leader}
         self.candidate = Candidate(self.copy, value, asked)
         return self.candidate.begin(self.follower)
 

@@ -5,8 +5,8 @@ have stored the commit, too. In a store without copies every stored commit is co
 delivered. Irreversible actions wait for completion: confirms, the index, the removal of segments, retention's removal
 of files, and the ends of streams.
 
-Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` makes a :data:`CompleteReceipt` from a
-``Complete``. Functions that require completion take one of the two types, so the type checker rejects any other number.
+Only :meth:`Completion.of` makes a :data:`CompleteCommit`, and only :func:`receipt_of` makes a :data:`CompleteReceipt`
+from it. Functions that require completion take one of the two types, so the type checker rejects any other number.
 """
 
 import threading
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NewType
 
-Complete = NewType("Complete", int)
+CompleteCommit = NewType("CompleteCommit", int)
 """Number of a complete commit; all earlier commits are complete too."""
 
 CompleteReceipt = NewType("CompleteReceipt", int)
@@ -51,9 +51,9 @@ class Completion:
         """Note that all commits up to a number are on disk; the last one ends at a position."""
         self._complete = number
 
-    def of(self, number: int) -> Complete | None:
-        """Return the number of a commit as a ``Complete``; None while the commit is incomplete."""
-        return Complete(number) if number <= self._complete else None
+    def of(self, number: int) -> CompleteCommit | None:
+        """Return the number of a commit as a ``CompleteCommit``; None while the commit is incomplete."""
+        return CompleteCommit(number) if number <= self._complete else None
 
 
 class ByPosition(Completion):
@@ -96,12 +96,12 @@ class ByPosition(Completion):
             self._complete, _ = self._stored.popleft()
 
 
-def receipt_of(receipt: int, complete: Complete) -> CompleteReceipt:
+def receipt_of(receipt: int, complete: CompleteCommit) -> CompleteReceipt:
     """Return the receipt of changes of a complete commit."""
     return CompleteReceipt(receipt)
 
 
-NOT_KEPT = Complete(0)
+NOT_KEPT = CompleteCommit(0)
 """Number for appends to streams of a broker without a store: these appends are complete once written."""
 
 NO_RECEIPT = CompleteReceipt(0)

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TypeVar
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, preparing
-from jumpmq.store.completion import MOST_COMMITS, Complete, CompleteReceipt, Completion, receipt_of
+from jumpmq.store.completion import MOST_COMMITS, CompleteCommit, CompleteReceipt, Completion, receipt_of
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
@@ -132,7 +132,7 @@ class Pipeline:
         return bool(self._stored)
 
     @property
-    def last_complete(self) -> Complete:
+    def last_complete(self) -> CompleteCommit:
         """The number of the last complete commit."""
         number = self._stored[0].number - 1 if self._stored else self._number
         complete = self._completion.of(number)
@@ -278,7 +278,7 @@ class Pipeline:
             self._take_note(prepared, complete)
             self._tell(prepared, complete)
 
-    def _tell(self, prepared: Prepared, complete: Complete) -> None:
+    def _tell(self, prepared: Prepared, complete: CompleteCommit) -> None:
         """Report a complete commit: streams show the commit, and waiting callers are notified."""
         if not prepared.relief:
             receipt = receipt_of(prepared.changes.receipt, complete)
@@ -307,7 +307,7 @@ class Pipeline:
         for batch, count in prepared.changes.staged.items():
             batch.written(count)
 
-    def _take_note(self, prepared: Prepared, complete: Complete) -> None:
+    def _take_note(self, prepared: Prepared, complete: CompleteCommit) -> None:
         """Let the index include a complete commit, and let segments consumed by the commit be removed."""
         changes, segment = prepared.changes, prepared.segment
         if segment is not None:
@@ -326,7 +326,7 @@ class Pipeline:
         for act in changes.gone:
             act()
 
-    def _note_settled(self, changes: Changes, complete: Complete) -> None:
+    def _note_settled(self, changes: Changes, complete: CompleteCommit) -> None:
         """Forget batches with all messages settled, except batches with settlements that are not complete yet."""
         emptied = []
         for batch, ranges in changes.settlements():

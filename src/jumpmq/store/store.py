@@ -25,7 +25,7 @@ from jumpmq.store import definitions, kinds, losses, opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import SPILLED, Batch
 from jumpmq.store.column_layout import Layout
-from jumpmq.store.completion import Complete, CompleteReceipt, Completion
+from jumpmq.store.completion import CompleteCommit, CompleteReceipt, Completion
 from jumpmq.store.contents import BatchContents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -341,7 +341,7 @@ class Store(Staging):
         return self._pipeline.begins
 
     @property
-    def last_commit(self) -> Complete:
+    def last_commit(self) -> CompleteCommit:
         """Number of the last complete commit, counted over all openings."""
         return self._pipeline.last_complete
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store.completion import Complete
+from jumpmq.store.completion import CompleteCommit
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import HANDED, Bounds, HandedFiles, Known
@@ -161,7 +161,7 @@ class StreamLog:
         """Offset of the first message of the last commit's last chunk."""
         return self._segments[-1].last_chunk if self._segments else 0
 
-    def publish(self, places: list[ChunkPlace], complete: Complete) -> None:
+    def publish(self, places: list[ChunkPlace], complete: CompleteCommit) -> None:
         """Publish completed chunks."""
         before = len(self._segments)
         for place in places:

@@ -13,7 +13,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
 from jumpmq.store.batch import SPILLED, Batch
 from jumpmq.store.changes import Definitions
-from jumpmq.store.completion import Complete
+from jumpmq.store.completion import CompleteCommit
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Update
@@ -126,7 +126,7 @@ class LogUpkeep:
             else:
                 self._unindexed.gone.append(id)
 
-    def note_definitions(self, definitions: Definitions, complete: Complete) -> None:
+    def note_definitions(self, definitions: Definitions, complete: CompleteCommit) -> None:
         """Record committed changes of definitions."""
         self._unindexed.definitions.absorb(definitions)
         self._defined_at = time.monotonic()
@@ -138,7 +138,7 @@ class LogUpkeep:
             return False
         return time.monotonic() >= self._defined_at + QUIET
 
-    def note_written(self, segment: LogSegment, batch: Batch, octets: int, complete: Complete) -> None:
+    def note_written(self, segment: LogSegment, batch: Batch, octets: int, complete: CompleteCommit) -> None:
         """Record committed messages of a batch."""
         segment.batches.add(batch)
         segment.live += octets
@@ -160,7 +160,7 @@ class LogUpkeep:
         """Release a removed stream. While a reference to the stream exists, its mapped files take disk space."""
         self._streams.pop(log, None)
 
-    def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
+    def note_settled(self, batch: Batch, count: int, complete: CompleteCommit) -> None:
         """Record committed settlements of a batch's messages."""
         self._unindexed.changed[batch] = None
         for number in segments_of(batch):
@@ -168,21 +168,23 @@ class LogUpkeep:
                 segment.live -= batch.bytes * count / batch.count
                 break
 
-    def note_moved(self, segment: LogSegment, batch: Batch, position: int, length: int, complete: Complete) -> None:
+    def note_moved(
+        self, segment: LogSegment, batch: Batch, position: int, length: int, complete: CompleteCommit
+    ) -> None:
         """Record the committed new location of the rest of a batch."""
         self._leave(batch, complete)
         batch.move(position, length, batch.first_seq)
         self.note_written(segment, batch, length, complete)
         self.compact()
 
-    def _leave(self, batch: Batch, complete: Complete) -> None:
+    def _leave(self, batch: Batch, complete: CompleteCommit) -> None:
         """Remove a batch from its segments; segments without further content are removed."""
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
                 segment.batches.discard(batch)
                 self._remove_if_dead(segment, complete)
 
-    def forget(self, batch: Batch, complete: Complete) -> None:
+    def forget(self, batch: Batch, complete: CompleteCommit) -> None:
         """Forget a batch after the commit of the last settlement."""
         if not batch.positions:
             return
@@ -195,7 +197,7 @@ class LogUpkeep:
             if not batches:
                 del self._by_queue[batch.queue_id]
 
-    def drop(self, queue_id: int, complete: Complete) -> None:
+    def drop(self, queue_id: int, complete: CompleteCommit) -> None:
         """Forget a queue after the commit of the deletion."""
         for batch in list(self._by_queue.get(queue_id, ())):
             self.note_settled(batch, batch.remaining, complete)
@@ -209,7 +211,7 @@ class LogUpkeep:
         """True if the log has continued in a new segment since the last snapshot."""
         return self._update is None and self._log.current is not None and self._log.current.number > self._indexed
 
-    def snapshot(self, receipt: int, complete: Complete) -> None:
+    def snapshot(self, receipt: int, complete: CompleteCommit) -> None:
         """Record the next state of the index, which covers the log before the current segment.
 
         The snapshot includes uncommitted settlements. The update must therefore be written only after the commit of
@@ -246,7 +248,7 @@ class LogUpkeep:
         """
         return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at
 
-    def write_index(self, complete: Complete) -> None:
+    def write_index(self, complete: CompleteCommit) -> None:
         """Start writing the snapshot to the index. All settlements of the snapshot must be committed."""
         update = self._update
         if update is None or self._writing:
@@ -268,7 +270,7 @@ class LogUpkeep:
         while update.definitions.removed:
             update.definitions.removed.pop()
 
-    def _on_index_written(self, result: Any, complete: Complete) -> None:
+    def _on_index_written(self, result: Any, complete: CompleteCommit) -> None:
         self._writing = False
         if isinstance(result, Unsynced):
             raise result
@@ -303,14 +305,14 @@ class LogUpkeep:
 
     # --- segments ---
 
-    def keep_from(self, segment: int, complete: Complete) -> None:
+    def keep_from(self, segment: int, complete: CompleteCommit) -> None:
         """Keep segments from a number on, dead or not: followers need them."""
         before, self.kept_from = self.kept_from, segment
         if segment > before:
             for one in list(self._log.segments.values()):
                 self._remove_if_dead(one, complete)
 
-    def _remove_if_dead(self, segment: LogSegment, complete: Complete) -> None:
+    def _remove_if_dead(self, segment: LogSegment, complete: CompleteCommit) -> None:
         is_needed = segment is self._log.current or segment.number >= min(self._indexed, self.kept_from)
         dead = not segment.batches and not is_needed
         if dead and segment.number in self._log.segments:

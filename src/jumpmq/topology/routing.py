@@ -16,7 +16,7 @@ from jumpmq.amqp.messages import Message, any_copies
 from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import Destination, Exchange, Previewed, Split, Tally
+from jumpmq.topology.exchanges.base import CountLater, Destination, Exchange, Previewed, Split
 
 T = TypeVar("T")
 Alternate = Callable[[Exchange], Exchange | None]
@@ -41,7 +41,7 @@ class Routes:
     unroutable: list[Message]
     error: AMQPError | None = None
     stripped: list[tuple[Message, bytes]] | None = None
-    uncounted: list[Tally] | None = None
+    uncounted: list[CountLater] | None = None
     remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
@@ -71,7 +71,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
 
 def preview(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
     """As :func:`route`, without counting: the messages may not be published."""
-    uncounted: list[Tally] = []
+    uncounted: list[CountLater] = []
 
     def noted(previewed: Previewed[T]) -> Split[T]:
         found, tally = previewed

@@ -8,7 +8,7 @@ import pika
 from tests.brokers import declare, queue_of, with_channel
 from tests.nodes.homes import homes, in_loop, until
 
-from jumpmq.nodes.messages.enqueue import CREDIT
+from jumpmq.nodes.messages.enqueue import IN_FLIGHT_MOST
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.windows import WINDOW
 
@@ -87,11 +87,11 @@ async def test_answers_for_a_home_that_does_not_read_hold_up_who_sends_them(tmp_
         assert here is not None and there is not None
         here._transport.pause_reading()
         stopped.set()
-        await until(lambda: answering.done() or there.unsent_octets > CREDIT - (4 << 20))
+        await until(lambda: answering.done() or there.unsent_octets > IN_FLIGHT_MOST - (4 << 20))
         for _ in range(200):
             await asyncio.sleep(0)
         unsent = there.unsent_octets
         here._transport.resume_reading()
         await asyncio.gather(asking, answering)
-        assert unsent < CREDIT + (8 << 20)
+        assert unsent < IN_FLIGHT_MOST + (8 << 20)
         assert answers[0] == count

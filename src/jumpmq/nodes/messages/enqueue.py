@@ -21,7 +21,7 @@ A home with copies soon returns on another node. Until then its messages are hel
 for :data:`HOLD_TIMEOUT`, and sent over the next link.
 
 A home always reads its links, so that a slow home delays no other home. Instead, a home stops reading from clients that
-publish faster than a remote home answers, until the remote home has caught up (:data:`CREDIT`).
+publish faster than a remote home answers, until the remote home has caught up (:data:`IN_FLIGHT_MOST`).
 """
 
 import asyncio
@@ -58,7 +58,7 @@ PAUSE = 0.005
 
 log = logging.getLogger(__name__)
 
-CREDIT = 32 << 20
+IN_FLIGHT_MOST = 32 << 20
 """Octets in flight to a home, unanswered, above which further publishers to the home are not read."""
 
 
@@ -66,8 +66,8 @@ HOLD_TIMEOUT = 30.0
 """Maximum time in seconds for which messages are kept for a home with copies that no node serves."""
 
 
-HELD_MOST = 4 * CREDIT
-"""Maximum octets held for a home without a link. Above :data:`CREDIT`, publishers to the home are not read."""
+HELD_MOST = 4 * IN_FLIGHT_MOST
+"""Maximum octets held for a home without a link. Above :data:`IN_FLIGHT_MOST`, publishers to the home are not read."""
 
 
 class _Outgoing:
@@ -129,7 +129,7 @@ class _Outgoing:
         self.sent = unit << INDEX_BITS | WHOLE
         self._on_way.append((unit, octets))
         self._count(octets)
-        if self._octets > CREDIT and reader is not None and reader not in self._held:
+        if self._octets > IN_FLIGHT_MOST and reader is not None and reader not in self._held:
             self._held.add(reader)
             reader.wait_for_home(True)
         return unit
@@ -137,7 +137,7 @@ class _Outgoing:
     def _count(self, octets: int) -> None:
         self._octets += octets
         self._account.charge("staged", octets)
-        if self._octets <= CREDIT // 2:
+        if self._octets <= IN_FLIGHT_MOST // 2:
             while self._held:
                 self._held.pop().wait_for_home(False)
 

@@ -23,9 +23,9 @@ Split = tuple[dict[Destination, list[T]], list[T]]
 
 Destinations may share a list, which must not be changed.
 """
-Tally = Callable[[], None]
+CountLater = Callable[[], None]
 """Counts, at an exchange, a run of messages that was previewed and is published now."""
-Previewed = tuple[Split[T], Tally | None]
+Previewed = tuple[Split[T], CountLater | None]
 """Result of routing a run of messages without counting, and a function that counts the run; None without counts."""
 
 
