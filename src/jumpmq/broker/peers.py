@@ -90,7 +90,7 @@ class PeerOutbox(Protocol):
 
 
 class MoveRequests(Protocol):
-    """Migrations requested by an operator."""
+    """Moves requested by an operator."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
         """Begin to copy a stream to another machine; the stream moves afterwards.
@@ -145,7 +145,7 @@ class PeerFigures(NamedTuple):
 
 
 class QueueUsers(Protocol):
-    """Clients of queues, as required by migrations."""
+    """Clients of queues, as required by moves."""
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
         """Return the reader group with reservations in a local queue; None without any."""
@@ -300,7 +300,7 @@ class _NoOutbox:
 
 
 class _NoMoves:
-    """Migrations of a single-process broker: no remote home exists."""
+    """Moves of a single-process broker: no remote home exists."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
         return False

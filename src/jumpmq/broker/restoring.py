@@ -11,7 +11,7 @@ from jumpmq.topology import Topology
 
 
 def queues_of(topology: Topology) -> list[Queue]:
-    """Return all contents of queues, including queues under migration."""
+    """Return all contents of queues, including moving queues."""
     hosts = topology.vhosts.values()
     found = [queue for host in hosts for one in (host.queues, host.departed) for queue in one.values()]
     return [*found, *(queue.behind for queue in found if queue.behind is not None)]

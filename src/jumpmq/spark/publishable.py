@@ -14,7 +14,7 @@ from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark.as_given import as_encoded, as_read, expected_of, kind_of_headers
-from jumpmq.spark.copies import COPIES, with_copies
+from jumpmq.spark.carbon_copies import COPIES, with_copies
 from jumpmq.spark.decoding import decoded
 from jumpmq.spark.encoding import encoded
 from jumpmq.spark.errors import JumpMQError

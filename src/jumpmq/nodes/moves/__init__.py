@@ -1,4 +1,4 @@
-"""Migration of queues between homes.
+"""Moves of queues between homes.
 
 A change of definitions (``MoveQueue``) gives the queue a new home; the queue's messages follow. ``move_tasks`` records
 what each move waits for. ``jumpmqctl list_queues`` shows the reason, and so does the warning ``move-stands-still`` once

@@ -1,4 +1,4 @@
-"""Tasks for migrations of queues between homes, with their wait states; stalled migrations are reported."""
+"""Tasks for moves of queues between homes, with their wait states; stalled moves are reported."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class _Wait:
 
 
 class MoveTasks:
-    """Migration tasks of a home, by the ids of queues.
+    """Tasks for moves of a home's queues, by the ids of queues.
 
     Args:
         stalled: see :class:`~jumpmq.nodes.timing.Timing`.

@@ -100,7 +100,7 @@ class Moves:
         disk_limit: Callable[[], int],
         readers: Readers,
     ) -> None:
-        """Continue pending migrations, and start accepting new migrations.
+        """Continue pending moves, and start accepting new moves.
 
         Args:
             channels: returns all channels that may hold deliveries of queues here.
@@ -158,7 +158,7 @@ class Moves:
                     contents.delete()
 
     def figures(self) -> list[MoveFigures]:
-        """Return the queues in migration from and to the local home."""
+        """Return the moving queues, from and to the local home."""
         return self._tasks.figures()
 
     def _expect(self, change: MoveQueue) -> None:

@@ -24,7 +24,7 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
 AT_ONCE = 20
-"""Maximum number of concurrent migrations."""
+"""Maximum number of concurrent moves."""
 
 PAUSE = 0.1
 """Interval between checks for remaining work, in seconds."""

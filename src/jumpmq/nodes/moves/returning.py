@@ -24,7 +24,7 @@ from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
 PAUSE = 0.2
-"""Interval between checks of a shard in migration, in seconds."""
+"""Interval between checks of a moving shard, in seconds."""
 
 ASKED_AGAIN, RAREST = 1.0, 30.0
 """Initial and maximum delay before a shard that could not move is requested again, in seconds."""
