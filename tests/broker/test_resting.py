@@ -81,7 +81,9 @@ def test_what_rests_is_kept_and_shown_and_goes_on_by_hand(tmp_path: Path, kind: 
             assert said.startswith(f"message {number} waits for its retry at 20")
             last = api.get("queues", "/", "q")["last_seq"]
             behind = api.get("queues", "/", "q", "explain", message=last)["reason"]
-            assert behind.startswith(f"message {last} waits for a retry of message {number}, which has its key, at 20")
+            assert behind.startswith(
+                f"message {last} waits for a retry of message {number}, which has the same key, at 20"
+            )
             shown = until(lambda: (found := api.get("queues", "/", "q")).get("messages_resting") and found)
             assert (shown["messages_resting"], shown["keys_resting"]) == (len(mine) + 1, 1)
             retried = run("jumpmqctl", "retry_now", "q", JUMPMQ_URL=url)

@@ -185,7 +185,7 @@ def test_a_selection_that_is_refused_stays_in_its_place(api, channel, source):
 @MOVABLE
 def test_a_selection_that_makes_no_sense(api, source):
     for body, reason in (
-        ({"numbers": [1], "key": "key-1"}, "with 'numbers' nothing else chooses messages"),
+        ({"numbers": [1], "key": "key-1"}, "'numbers' excludes all other conditions"),
         ({"numbers": [-1]}, "'numbers' must be a list of at most 10000 whole numbers"),
         ({"numbers": [True]}, "'numbers' must be a list"),
         ({"numbers": "1"}, "'numbers' must be a list"),

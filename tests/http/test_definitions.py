@@ -172,7 +172,7 @@ def test_what_means_nothing_here_is_skipped_and_told(api):
     told = [
         "key 'bonsai_trees'",
         "vhosts[0]: key 'colour'",
-        "parameters[0]: shovel 's' is not run: `jumpmq migrate --follow` does what it did",
+        "parameters[0]: shovel 's' is not run: `jumpmq migrate --follow` replaces shovels",
         "parameters[1]: component 'federation-upstream'",
         "queues[0]: key 'colour'",
     ]

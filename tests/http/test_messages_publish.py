@@ -388,7 +388,7 @@ def test_an_attempt_that_comes_after_its_writer_was_closed_is_refused(api: API, 
     ("place", "reason"),
     [
         ({"batch": 1 << 62}, "'batch' must be at most"),
-        ({"rows": 7}, "the stream has 1 rows, and not 7"),
+        ({"rows": 7}, "the stream has 1 rows, not 7"),
         ({"writer": ""}, "'writer' must have 1 to 255 octets"),
         ({"part": "p" * 256}, "'part' must have at most 255 characters"),
     ],

@@ -216,9 +216,9 @@ def test_who_may_not_purge_may_not_delete_and_nor_may_anybody_in_a_stream_or_gro
 
 def test_requests_that_make_no_sense(api, channel, queues):
     for body, status, reason in (
-        ({}, 400, "one of 'queue', 'exchange' and 'origin' has to be given"),
-        ({"queue": "dead", "origin": True}, 400, "one of 'queue', 'exchange' and 'origin' has to be given"),
-        ({"queue": "dead", "routing_key": "k"}, 400, "'routing_key' is for an exchange"),
+        ({}, 400, "exactly one of 'queue', 'exchange' and 'origin' must be given"),
+        ({"queue": "dead", "origin": True}, 400, "exactly one of 'queue', 'exchange' and 'origin' must be given"),
+        ({"queue": "dead", "routing_key": "k"}, 400, "'routing_key' needs an 'exchange'"),
         ({"queue": "nowhere"}, 404, "no queue 'nowhere' in vhost '/'"),
         ({"exchange": "nowhere"}, 404, "no exchange 'nowhere' in vhost '/'"),
         ({"queue": "dead", "count": -1}, 400, "'count' must be"),

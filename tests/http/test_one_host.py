@@ -35,7 +35,7 @@ def test_totals_of_a_virtual_host(api, hosts):
     assert totals("one") == ([1, 1, 2, 1], 10)
     assert totals("two") == ([1, 1, 0, 0], 0)
     refused = api.request("GET", "overview", params={"vhost": "none"})
-    assert (refused.status_code, refused.json()["reason"]) == (404, "no vhost 'none' that you see")
+    assert (refused.status_code, refused.json()["reason"]) == (404, "no vhost 'none' visible to the user")
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_every_route_is_described_and_nothing_else(api):
 def test_an_operation_says_its_names_its_body_and_who_may(api):
     operation = api.get("openapi.json")["paths"]["/api/permissions/{vhost}/{user}"]["put"]
     assert [parameter["name"] for parameter in operation["parameters"]] == ["vhost", "user"]
-    assert operation["summary"].startswith("set what a user may do in a virtual host")
+    assert operation["summary"].startswith("set the permissions of a user in a virtual host")
     assert operation["description"] == "For users with one of the tags administrator."
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["configure", "write", "read"]

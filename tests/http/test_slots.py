@@ -31,7 +31,7 @@ def test_figures_and_reasons(api, channel):
     assert slots[a]["oldest_published_at"] > 1_600_000_000
     assert reason(api, key="a") == (
         f"slot {a} has 1 unacknowledged messages, and x-in-flight-per-slot is 1: "
-        "it goes on when a consumer acknowledges, rejects or returns one"
+        "the slot continues when a consumer acknowledges, rejects or returns a message"
     )
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume("q", lambda *_: None)
@@ -42,14 +42,14 @@ def test_figures_and_reasons(api, channel):
 @pytest.mark.parametrize("slots", [{}, {"x-slots": 16}])
 def test_where_one_message_is(api, channel, slots):
     channel.queue_declare("q", arguments=slots)
-    assert reason(api, message=1) == "no message of the queue has number 1: none has come yet"
+    assert reason(api, message=1) == "no message of the queue has number 1: the queue has not received a message"
     channel.confirm_delivery()
     for _ in range(4):
         channel.basic_publish("", "q", b"x")
-    ready = "is ready in slot" if slots else "is ready, behind at most 1 others"
+    ready = "is ready in slot" if slots else "is ready, behind at most 1 other messages"
     assert reason(api, message=2).startswith(f"message 2 {ready}")
     assert reason(api, message=2).endswith("the queue has no consumer")
-    assert reason(api, message=9).endswith("the last that came has number 4")
+    assert reason(api, message=9).endswith("the latest message has number 4")
     channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
     assert channel.basic_get("q")[0] is not None
     assert "message 2 was delivered to a basic.get of connection 127.0.0.1:" in reason(api, message=2)
@@ -79,7 +79,7 @@ def test_where_a_message_of_a_stream_is(api, channel):
         channel.connection.process_data_events(0.05)
     assert reason(api, message=0).endswith("consumer group 'g' has it at a member, which has not settled it")
     assert "consumer group 'g' has settled it" in reason(api, message=1)
-    assert "number 3: the last that came has number 2" in reason(api, message=3)
+    assert "number 3: the latest message has number 2" in reason(api, message=3)
 
 
 def test_what_cannot_be_explained(api, channel):

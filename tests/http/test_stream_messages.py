@@ -101,7 +101,7 @@ def test_what_makes_no_sense_is_refused(api, channel, stream):
         (api.request("POST", "ranges", "/", json={"queues": True}), "'queues' must be a list of names, not True"),
         (api.request("POST", "messages", "/", json={"slices": [], "columns": [{}]}), "'columns' must be some of"),
         (api.request("POST", "messages", "/", json={"slices": [["q", 1, 1]], "whole": True}), "may have gaps"),
-        (api.request("POST", "readers", "/", "g", "reserve", json={"queues": {stream: None}}), "it is read by offsets"),
+        (api.request("POST", "readers", "/", "g", "reserve", json={"queues": {stream: None}}), "are read by offsets"),
     ):
         assert response.status_code == 400
         assert reason in response.json()["reason"]

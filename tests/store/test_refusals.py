@@ -58,7 +58,7 @@ def test_a_store_of_a_newer_version(directory: Path) -> None:
     before = octets(directory)
     message = refusal(directory)
     assert "newer version of JumpMQ" in message
-    assert "install that version" in message
+    assert "install the newer version" in message
     assert octets(directory) == before
 
 

@@ -45,12 +45,12 @@ def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, u
         assert held == sum(one["messages_held"] for one in fences) == api.group(exchange)["fenced"]
         assert {one["source"] for one in fences} == {f"{exchange}-0", f"{exchange}-1"}
         assert sum(one["remaining"] for one in fences) == 3 * KEYS
-        assert "wait until what was there then is settled" in api.explain(new)
+        assert "wait until older messages there are settled" in api.explain(new)
         listed = json.loads(jumpmqctl(broker, "list_fences", "--formatter", "json"))
         assert sum(one["messages_held"] for one in listed if one["queue"] == new) == held
         metrics = requests.get(f"{api.url.removesuffix('/api')}/metrics", auth=("guest", "guest"), timeout=30).text
         assert f'jumpmq_fence_messages_held{{vhost="/",queue="{new}",source="{exchange}-0"}}' in metrics
-        key = next(str(one) for one in range(KEYS) if "the key came from another" in api.explain(new, key=str(one)))
+        key = next(str(one) for one in range(KEYS) if "the key moved from another" in api.explain(new, key=str(one)))
         assert f"of queue '{exchange}-" in api.explain(new, key=key)
         assert not any(queue == new for _, _, queue in member.held.values())
         until(lambda: checker.left == 0, member, settle=True)

@@ -653,7 +653,7 @@ def test_why_a_message_is_not_delivered_to_a_group(
     with Member(broker.port, queue, "g", "a", checker, prefetch=15, arguments=owned) as first:
         assert "waits a moment for more members" in api.explain(queue, slot="0")
         until(lambda: len(first.held) == 15, first)
-        assert api.explain(queue).startswith("none of its ")
+        assert api.explain(queue).startswith("none of the queue's ")
         busy = "member 'one' of consumer group 'g' has no room: the member holds 15 messages with a prefetch of 15"
         slots = [one["slot"] for one in api.slots(queue) if one["messages_ready"]]
         assert all(api.explain(queue, slot=str(slot)).startswith(busy) for slot in slots)
@@ -662,14 +662,14 @@ def test_why_a_message_is_not_delivered_to_a_group(
             until(lambda: api.group(queue)["state"] == "draining", first, second)
             (drain,) = [one for one in api.group(queue)["units"] if one["draining"]]
             assert api.explain(queue, slot=str(drain["slot"])).startswith(
-                f"it passes to member 'two' of consumer group 'g', and waits for {drain['draining']['messages']} "
-                f"messages that consumer '{first.tag}' of connection {drain['draining']['connection_name']} has not "
+                f"this queue or slot passes to member 'two' of consumer group 'g', once consumer '{first.tag}' of "
+                f"connection {drain['draining']['connection_name']} has settled {drain['draining']['messages']} "
             )
             first.acknowledge()
             until(lambda: second.held, first, second)
         first.close()
         until(lambda: api.group(queue)["members"][0]["state"] == "away")
-        until(lambda: "is away, and keeps it for another" in api.explain(queue))
+        until(lambda: "is away, and keeps this queue or slot for another" in api.explain(queue))
     channel.queue_delete(queue)
     publisher.close()
 

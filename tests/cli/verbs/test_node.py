@@ -38,7 +38,7 @@ def test_stop(tmp_path: Path) -> None:
 
 
 def test_a_broker_inside_a_program_is_not_stopped(failure: Failure) -> None:
-    assert failure("stop") == (69, "Error:\nthis broker runs inside another program, which stops it\n")
+    assert failure("stop") == (69, "Error:\nthis broker runs inside another program: stop that program\n")
 
 
 def test_only_administrators_stop_a_broker(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_what_waits_without_inflow_is_told_until_it_is_gone(api, channel, site, 
     publish(channel, "forgotten", [b"x"] * 150)
     channel.connection.close()
     until(lambda: api.get("queues", "/", "forgotten")["message_stats"]["publish_details"]["rate"] == 0)
-    unfolded(site, "queue without consumer").get_by_text("None come now").wait_for()
+    unfolded(site, "queue without consumer").get_by_text("No messages arrive now").wait_for()
     unfolded(site, "dead letters wait").get_by_text("'grave' holds 2 dead letters").wait_for()
     site.picture("causes-without-inflow")
     for name in ("grave", "forgotten"):

@@ -95,7 +95,7 @@ def test_a_missing_header(orders, looks):
     send(orders, [f"customer-{number}" for number in range(600)] + [None] * 400)
     for look, site in looks():
         found = answer(site, "missing header", "400 of 1,000 recent messages to 'orders' lack the header 'customer'")
-        assert "Have the publishers set" in found.inner_text()
+        assert "Publishers must set" in found.inner_text()
         site.picture(f"full-missing-header-{look}")
         site.follow(found.get_by_role("link", name="orders", exact=True))
         site.see("lack the header customer: they all go to one destination").picture(f"full-missing-header-ring-{look}")

@@ -176,7 +176,7 @@ def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhos
     assert (found["kind"], waits["kind"], waits["name"]) == ("slow-consumer", "keys-wait", "added")
     assert found["name"] == max(held, key=held.get), "the cause is where most wait"
     assert waits["messages"] == sum(held.values()) > 100
-    assert f"wait for '{found['name']}' and 1 other: their keys came from there" in waits["text"]
+    assert f"wait for '{found['name']}' and 1 other: their keys moved" in waits["text"]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_dead_letters_are_told_until_they_are_gone(api, channel, vhost):
 def test_what_waits_without_a_consumer_is_told_when_publishers_have_ended(api, channel, vhost):
     channel.queue_declare("left", durable=True)
     publish(channel, "left", [b"x"] * 150)
-    found = only(api, vhost, lambda one: "None come now" in one["text"])
+    found = only(api, vhost, lambda one: "No messages arrive now" in one["text"])
     assert (found["kind"], found["messages"]) == ("queue-without-consumer", 150)
 
 

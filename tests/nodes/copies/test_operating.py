@@ -265,7 +265,7 @@ def _copies_are_compared(cluster: Cluster) -> None:
     """Compare the copies of home 1, before and after an octet of one of them is damaged, which is mended again."""
     assert cluster.ask("GET", "copies/1/check") == (
         404,
-        {"error": "not_found", "reason": "the copies of home 1 were not compared at this node"},
+        {"error": "not_found", "reason": "no comparison of home 1's copies was begun at this node"},
     )
     assert cluster.ask("POST", "copies/1/check", user="watch")[0] == 401
     said = cluster.output("-q", "check_copies", "1", at=2)

@@ -303,7 +303,7 @@ def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(nodes, c
         connection.channel()
     refused = api.request("DELETE", "connections", name)
     assert refused.status_code == 400
-    assert refused.json()["reason"].endswith("is there on several nodes (three@host, two@host): add ?node=NODE")
+    assert refused.json()["reason"].endswith("exists on several nodes (three@host, two@host): add ?node=NODE")
     assert api.request("GET", "channels", f"{name} (1)").status_code == 400
     assert api.get("channels", f"{name} (1)", node=NODES[2])["node"] == NODES[2]
     assert api.request("GET", "connections", name, params={"node": NODES[0]}).status_code == 404

@@ -1,4 +1,4 @@
-"""``/api/users/{user}/allowed/{vhost}/{name}``: what a user would be allowed to do to a queue or exchange of a name."""
+"""``/api/users/{user}/allowed/{vhost}/{name}``: a user's rights to a queue or exchange, by name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jumpmq.topology.users import Operation
 
 
 async def allowed(request: Request) -> Response:
-    """``GET /api/users/{user}/allowed/{vhost}/{name}``: whether the user may configure, write and read that.
+    """``GET /api/users/{user}/allowed/{vhost}/{name}``: the user's rights to configure, write and read the name.
 
-    Of each operation ``allowed``, and the ``pattern`` that decides: null where the user has no permissions in the
-    virtual host. The name need not be that of anything that exists.
+    Each operation has ``allowed``, and the ``pattern`` that decides: null if the user has no permissions in the virtual
+    host. No queue or exchange of the name needs to exist.
     """
     host, name = requested.virtual_host(request), requested.exchange_name(request, "name")
     user = requested.broker(request).topology.user(requested.name(request, "user"))

@@ -27,7 +27,7 @@ ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 
 
 async def all_bindings(request: Request) -> Response:
-    """``GET /api/bindings``: of all virtual hosts."""
+    """``GET /api/bindings``: bindings of all virtual hosts."""
     hosts = requested.visible_hosts(request)
     found = [(host.name, binding) for host in hosts for binding in host.bindings()]
     return await answer_list(request, found, shown, ORDER)
@@ -40,12 +40,12 @@ async def bindings_of_host(request: Request) -> Response:
 
 
 async def bindings_from(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/bindings/source``: what the exchange routes to."""
+    """``GET /api/exchanges/{vhost}/{exchange}/bindings/source``: bindings from the exchange."""
     return await _answer(request, requested.virtual_host(request), requested.exchange(request).bindings)
 
 
 async def bindings_to_exchange(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/bindings/destination``: what routes to the exchange."""
+    """``GET /api/exchanges/{vhost}/{exchange}/bindings/destination``: bindings to the exchange."""
     host = requested.virtual_host(request)
     return await _answer(request, host, host.bindings_to(requested.exchange(request)))
 
@@ -70,7 +70,7 @@ async def one_binding(request: Request) -> Response:
 async def bind(request: Request) -> Response:
     """``POST /api/bindings/{vhost}/e/{exchange}/q/{queue}``: add a binding.
 
-    ``Location`` ends in its ``properties_key``.
+    The header ``Location`` ends in the binding's ``properties_key``.
     """
     host, body = requested.virtual_host(request), await requested.shaped_body(request, SHAPE)
     to_queue = "queue" in request.path_params
@@ -103,11 +103,11 @@ def _between(request: Request) -> list[Binding]:
 
 
 def _named(request: Request) -> Binding:
-    """Return the binding whose ``properties_key`` ends the path, encoded a second time or, as from ``rabbitmqadmin``,
-    not.
+    """Return the binding with the ``properties_key`` at the end of the path. The key may be percent-encoded once (as by
+    ``rabbitmqadmin``) or twice.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the binding does not exist.
     """
     raw = request.path_params["properties"]
     wanted = {raw, unquote(raw)}
@@ -136,8 +136,8 @@ def shown(item: tuple[str, Binding]) -> dict[str, Any]:
 
 
 def _properties_key(binding: Binding) -> str:
-    """Return the key of a binding among those with equal source and destination, fit for a path: routing key, and a
-    digest of the arguments.
+    """Return the key that identifies a binding among those with equal source and destination, in a path: the routing
+    key, and a digest of the arguments.
     """
     key = quote(binding.key, safe="")
     if not binding.arguments:

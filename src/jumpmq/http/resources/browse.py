@@ -1,4 +1,4 @@
-"""Messages of a queue or stream looked at where they are: nothing is consumed, nothing is marked. JumpMQ's own."""
+"""Browsing of a queue or stream: messages are neither consumed nor marked. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SHAPE = Shape(
 
 async def browse(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}/browse?from=SEQ&key=KEY&header=NAME&value=VALUE&text=PART&count=50``: ready
-    messages, by number, for which all that is said is so.
+    messages that meet all conditions, in order of their numbers.
 
-    ``value`` is that of a ``header``, or of a ``property`` (``message_id``, ``correlation_id``, ``timestamp``).
-
-    Nothing is taken. ``to``, and ``since`` in seconds since the epoch, bound them, too; ``truncate`` shortens payloads.
-    A request looks at a bounded number of messages, and the answer has a bounded number of octets: where ``next`` is
-    not null, the next request goes on ``from`` there. Messages that an exchange delays say in ``due_at`` until when.
+    Nothing is consumed. ``value`` is the value of a ``header``, or of a ``property`` (``message_id``,
+    ``correlation_id``, ``timestamp``). Further conditions are ``to``, and ``since`` in seconds since the epoch.
+    ``truncate`` shortens payloads. A request searches a bounded number of messages, and the answer has a bounded number
+    of octets: if ``next`` is not null, the next request continues ``from`` there. Messages delayed by an exchange have
+    their time of delivery in ``due_at``, in seconds since the epoch.
     """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)

@@ -46,8 +46,8 @@ async def named(request: Request) -> ChannelFigures:
     """Return the open channel named in the path.
 
     Raises:
-        NotFound, BadRequest: as :func:`connections.only`.
-        Unauthorized: it is another's, and the user does not monitor.
+        NotFound, BadRequest: as for :func:`connections.only`.
+        Unauthorized: the channel belongs to another user, and the user has no monitoring tag.
     """
     name = requested.name(request, "channel")
     found = await requested.broker(request).figures.channels_named(name)

@@ -25,7 +25,7 @@ MAX_REASON = 200
 P = TypeVar("P", bound="OfPeer")
 
 OF_TLS = ("ssl_protocol", "ssl_cipher", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity")
-"""The keys of :class:`TLSFigures`, in order; null where there is nothing to tell."""
+"""Keys for the values of :class:`TLSFigures`, in order; all are null without TLS."""
 
 
 async def all_connections(request: Request) -> Response:
@@ -40,12 +40,13 @@ async def connections_of_host(request: Request) -> Response:
 
 
 async def connections_of_user(request: Request) -> Response:
-    """``GET /api/connections/username/{user}``: a user's, in short."""
+    """``GET /api/connections/username/{user}``: connections of a user, in short form."""
     return await answer_list(request, await _of_user(request), _named)
 
 
 async def close_connections_of_user(request: Request) -> Response:
-    """``DELETE /api/connections/username/{user}``: close a user's; the clients are told the header ``X-Reason``."""
+    """``DELETE /api/connections/username/{user}``: close a user's connections. The clients receive the reason in the
+    header ``X-Reason``."""
     found, reason = await _of_user(request), _reason(request)
     for connection in found:
         require_own(request, connection.peer, "administrator")
@@ -68,7 +69,8 @@ async def one_connection(request: Request) -> Response:
 
 
 async def close_connection(request: Request) -> Response:
-    """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
+    """``DELETE /api/connections/{connection}``: close a connection. The client receives the reason in the header
+    ``X-Reason``."""
     connection = await named(request)
     require_own(request, connection.peer, "administrator")
     await _close(request, {connection.id}, _reason(request))
@@ -85,9 +87,9 @@ def _reason(request: Request) -> str:
     """Return the reason to send to clients.
 
     Raises:
-        BadRequest: it is too long.
+        BadRequest: the reason is too long.
     """
-    # Headers reach us as Latin-1, whatever the client meant (RFC 9110, section 5.5); today that is UTF-8.
+    # The server decodes headers as Latin-1 (RFC 9110, section 5.5); today's clients send UTF-8.
     reason = request.headers.get("X-Reason", CLOSED).encode("latin-1").decode("utf-8", "replace")
     if len(reason) > MAX_REASON:
         raise BadRequest(f"'X-Reason' has more than {MAX_REASON} characters")
@@ -95,7 +97,7 @@ def _reason(request: Request) -> str:
 
 
 async def visible(request: Request) -> list[ConnectionFigures]:
-    """The connections with an open virtual host that the user may see."""
+    """Return the connections with an open virtual host that the user may see."""
     found = await requested.broker(request).figures.connections()
     user, principal = requested.user(request), requested.principal(request)
     return owned(user, principal, found, lambda connection: connection.peer.user_identity)
@@ -155,8 +157,8 @@ async def named(request: Request) -> ConnectionFigures:
     """Return the open connection named in the path.
 
     Raises:
-        NotFound, BadRequest: as :func:`only`.
-        Unauthorized: it is another's, and the user does not monitor.
+        NotFound, BadRequest: as for :func:`only`.
+        Unauthorized: the connection belongs to another user, and the user has no monitoring tag.
     """
     name = requested.name(request, "connection")
     found = await requested.broker(request).figures.connections_named(name)
@@ -166,23 +168,24 @@ async def named(request: Request) -> ConnectionFigures:
 
 
 class OfPeer(Protocol):
-    """Something of a client's connection."""
+    """A connection, or a part of a connection."""
 
     @property
     def peer(self) -> PeerAddress: ...
 
 
 def only(request: Request, what: str, found: list[P]) -> P:
-    """Return the object with a name that the user may access, at the node in the query (``?node=``), if given.
+    """Return the only one of the found objects, at the node in the query (``?node=``), if given.
 
-    A name says where a client comes from and where it went, which may be the same on two nodes.
+    A connection's name consists of the client's and the server's address. Connections to two nodes may have equal
+    names.
 
     Args:
-        what: kind and name of what is asked for.
+        what: kind and name of the requested object.
 
     Raises:
-        NotFound: there is none.
-        BadRequest: there are several.
+        NotFound: no object was found.
+        BadRequest: several nodes have such an object.
     """
     node = request.query_params.get("node")
     there = [one for one in found if node in (None, one.peer.node)]
@@ -192,7 +195,7 @@ def only(request: Request, what: str, found: list[P]) -> P:
         raise NotFound(f"no {what}" if node is None else f"no {what} on node '{node}'")
     if len(chosen) > 1:
         nodes = ", ".join(sorted({one.peer.node for one in chosen}))
-        raise BadRequest(f"{what} is there on several nodes ({nodes}): add ?node=NODE")
+        raise BadRequest(f"{what} exists on several nodes ({nodes}): add ?node=NODE")
     return chosen[0]
 
 
@@ -200,7 +203,7 @@ def require_own(request: Request, peer: PeerAddress, *tags: str) -> None:
     """Refuse unless the connection is the user's own, or the user has one of the tags.
 
     Raises:
-        Unauthorized: neither is so.
+        Unauthorized: the connection belongs to another user, and the user has none of the tags.
     """
     user = requested.user(request)
     if peer.user_identity != requested.principal(request).identity and set(tags).isdisjoint(user.tags):

@@ -46,12 +46,12 @@ GROUPS = Family(
         Figure("group_units", "Queues, or slots of queues, that the consumer group shares"),
         Figure("group_units_unassigned", "Units without a member"),
         Figure("group_units_draining", "Units with messages still held by the last owner"),
-        Figure("group_longest_drain_seconds", "How long the longest of these drains has lasted"),
+        Figure("group_longest_drain_seconds", "Longest time since deliveries to the last owner of a unit were stopped"),
         Figure("group_messages_ready", "Messages of the units that wait for a member"),
         Figure("group_messages_unacknowledged", "Messages of the units that members have not settled"),
         Figure("group_queues_refused", "Queues left out because consumers outside the group use them"),
-        Figure("group_joins", "Members that came", counted=True),
-        Figure("group_leaves", "Members that went", counted=True),
+        Figure("group_joins", "Members that joined", counted=True),
+        Figure("group_leaves", "Members that left", counted=True),
         Figure("group_moves", "Units moved from a member to another member", counted=True),
         Figure("group_handovers", "Completed handovers", counted=True),
         Figure("group_forced_handovers", "Consumers cancelled after the handover timeout", counted=True),
@@ -66,8 +66,8 @@ MEMBERS = Family(
     lambda member: (member[0].vhost, member[0].source, member[0].name, member[1].name),
     (
         Figure("group_member_units", "Units of a member of a consumer group"),
-        Figure("group_member_weight", "Its weight"),
-        Figure("group_member_messages_unacknowledged", "Messages that it has not settled"),
+        Figure("group_member_weight", "Weight of a member"),
+        Figure("group_member_messages_unacknowledged", "Messages that a member has not settled"),
     ),
     lambda request: _of_member,
 )
@@ -77,7 +77,7 @@ OFFSETS = Family(
     ("vhost", "queue", "group"),
     lambda found: (found.vhost, found.queue, found.group),
     (
-        Figure("group_stream_offset", "The lowest offset of a stream that a consumer group has not settled"),
+        Figure("group_stream_offset", "Lowest offset of a stream that a consumer group has not settled"),
         Figure("group_stream_lag_messages", "Unsettled messages of the stream"),
         Figure(
             "group_stream_skipped_messages",
@@ -90,7 +90,7 @@ OFFSETS = Family(
 
 
 async def consumer_groups(request: Request) -> dict[str, list[str]]:
-    """The metrics of all consumer groups, and of their offsets in streams: lines of text by the metric's name."""
+    """Return the metrics of all consumer groups and of their offsets in streams: lines of text by metric."""
     broker = requested.broker(request)
     groups = await requested.node_figures(request).consumer_groups(broker.topology.vhosts)
     members = [(group, member) for group in groups for member in group.members]

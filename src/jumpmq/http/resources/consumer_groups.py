@@ -21,7 +21,8 @@ ORDER = ("vhost", "source", "name")
 
 
 async def all_consumer_groups(request: Request) -> Response:
-    """``GET /api/consumer-groups``: of all virtual hosts; without a monitoring tag, those with a member of the user."""
+    """``GET /api/consumer-groups``: consumer groups of all virtual hosts; without a monitoring tag, groups with a
+    member of the user."""
     return await _answer(request, requested.visible_hosts(request))
 
 
@@ -40,8 +41,8 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
 
 
 async def end_member(request: Request) -> Response:
-    """``DELETE /api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}``: remove a member, also an absent
-    one."""
+    """``DELETE /api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}``: remove a present or absent
+    member."""
     host = requested.virtual_host(request)
     kind, source, group = (requested.name(request, part) for part in ("kind", "source", "group"))
     key = (host.name, kind, source, group)
@@ -64,7 +65,7 @@ async def end_member(request: Request) -> Response:
 
 
 def shown(group: ConsumerGroupFigures) -> dict[str, Any]:
-    """A group as JSON; times are in seconds."""
+    """Return a group as JSON; times are in seconds."""
     units = [_unit(one) for one in group.units]
     return {
         "vhost": group.vhost,

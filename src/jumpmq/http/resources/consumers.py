@@ -20,7 +20,7 @@ ORDER = ("queue.vhost", "queue.name", "consumer_tag")
 
 
 async def all_consumers(request: Request) -> Response:
-    """``GET /api/consumers``: of all virtual hosts; without a monitoring tag, the user's own."""
+    """``GET /api/consumers``: consumers in all virtual hosts; without a monitoring tag, the user's own."""
     return await _answer(request, requested.visible_hosts(request))
 
 

@@ -38,8 +38,9 @@ async def one_home(request: Request) -> Response:
 
 
 async def set_copies(request: Request) -> Response:
-    """``PUT /api/copies/{home}``: have so many copies of a home, of which ``min`` (by default half, rounded up)
-    have to store what is confirmed. Answered when etcd has the wish; the home's leader brings it about."""
+    """``PUT /api/copies/{home}``: set the number of a home's copies, and ``min``, the number of copies that must store
+    each confirmed message (by default half, rounded up). Answered when etcd has the request; the home's leader then
+    makes the changes."""
     home, body = _home(request), await requested.shaped_body(request, COPIES)
     copies: int = body["copies"]
     least: int | None = body.get("min")
@@ -49,13 +50,13 @@ async def set_copies(request: Request) -> Response:
 
 
 async def set_leader(request: Request) -> Response:
-    """``PUT /api/copies/{home}/leader``: have a member lead a home, as soon as its copy has all."""
+    """``PUT /api/copies/{home}/leader``: let a member lead a home, as soon as the member's copy is complete."""
     node: str = (await requested.shaped_body(request, LEADER))["node"]
     return await _lead(request, node)
 
 
 async def clear_leader(request: Request) -> Response:
-    """``DELETE /api/copies/{home}/leader``: have the node that a home belongs to lead it again."""
+    """``DELETE /api/copies/{home}/leader``: let a home be led by its own node again."""
     return await _lead(request, None)
 
 
@@ -73,8 +74,8 @@ async def positions(request: Request) -> Response:
 
 
 async def begin_check(request: Request) -> Response:
-    """``POST /api/copies/{home}/check``: compare the copies of a home by checksums, in the background; answered before
-    it begins. Nothing changes while a comparison is under way."""
+    """``POST /api/copies/{home}/check``: compare the copies of a home by checksums, in the background. Answered before
+    the comparison begins; without effect while a comparison is running."""
     home = _home(request)
     _checks(request).begin(home, _ask(request))
     audit.record("check copies", user=requested.user(request).name, home=home)
@@ -82,16 +83,16 @@ async def begin_check(request: Request) -> Response:
 
 
 async def check(request: Request) -> Response:
-    """``GET /api/copies/{home}/check``: the last comparison that was begun at this node: ``state`` (``running``,
-    ``equal``, ``different``, ``failed``), how far it is, and what differs: file, offset, checksum by node."""
+    """``GET /api/copies/{home}/check``: the last comparison begun at this node: ``state`` (``running``, ``equal``,
+    ``different``, ``failed``), progress, and differences: file, offset, checksum by node."""
     home = _home(request)
     if (found := _checks(request).of.get(home)) is None:
-        raise NotFound(f"the copies of home {home} were not compared at this node")
+        raise NotFound(f"no comparison of home {home}'s copies was begun at this node")
     return answer_object(request, asdict(found))
 
 
 def _ask(request: Request) -> Ask:
-    """Return a function that asks all reachable processes, this one included, about their copies of a home."""
+    """Return a function that runs an operation on copies in all reachable processes, the local process included."""
     copies, act = requested.broker(request).copies, requested.forwarder(request).act
     here: dict[str, Ask] = {
         "copy_positions": copies.positions,

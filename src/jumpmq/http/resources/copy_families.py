@@ -1,4 +1,4 @@
-"""Metrics of the copies of homes. Each node tells of all homes, since the leader of one may be what is missing."""
+"""Metrics of the copies of homes. Each node reports all homes, because a home's leader may be missing."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from jumpmq.broker.copies import HomeCopies
 from jumpmq.http.plumbing import requested
 
 OF_HOME: dict[str, tuple[str, Callable[[HomeCopies], int]]] = {
-    "jumpmq_copies_members": ("Nodes that are to have a copy of a home", lambda one: len(one.members)),
+    "jumpmq_copies_members": ("Nodes that should have a copy of a home", lambda one: len(one.members)),
     "jumpmq_copies_in_set": ("Copies of a home that store confirmed messages", lambda one: one.in_set),
     "jumpmq_copies_min": ("Copies in the set below which nothing is confirmed", lambda one: one.min),
-    "jumpmq_copies_epoch": ("Number of the life of a home's leader", lambda one: one.epoch),
+    "jumpmq_copies_epoch": ("Epoch of a home's leader", lambda one: one.epoch),
 }
 
 
 def copies(request: Request) -> list[Metric]:
-    """Metrics of homes with copies; empty where no home has any."""
+    """Return the metrics of homes with copies; empty without such homes."""
     found = [one for one in requested.broker(request).copies.listed() if len(one.members) > 1]
     return families(found) if found else []
 
 
 def families(found: list[HomeCopies]) -> list[Metric]:
-    """All families, with the samples of homes."""
+    """Return all families, with a sample per home."""
     made: list[Metric] = []
     for name, (about, read) in OF_HOME.items():
         made.append(family := GaugeMetricFamily(name, about, labels=("home",)))
@@ -36,12 +36,12 @@ def families(found: list[HomeCopies]) -> list[Metric]:
 
 
 def _lags(found: list[HomeCopies]) -> list[Metric]:
-    """Lag of followers and remaining lease of the leader, known to the serving process."""
+    """Return the lag of followers and the remaining lease of the leader, as known to the serving process."""
     about = "Octets of the log not yet stored by a copy, at the process that serves the home"
     octets = GaugeMetricFamily("jumpmq_copies_lag_bytes", about, labels=("home", "node"))
     about = "Age of the oldest octets not yet stored by a copy, at the process that serves the home"
     seconds = GaugeMetricFamily("jumpmq_copies_lag_seconds", about, labels=("home", "node"))
-    about = "Time for which the process that serves the home delivers without a sign of other copies"
+    about = "Remaining lease: time for which the serving process may deliver without answers of other copies"
     lease = GaugeMetricFamily("jumpmq_copies_lease_left_seconds", about, labels=("home",))
     for one in found:
         for node, behind in one.lag_octets.items():
@@ -59,7 +59,7 @@ def _lags(found: list[HomeCopies]) -> list[Metric]:
 
 
 def _changes(found: list[HomeCopies]) -> list[Metric]:
-    """Changes of set and leader since the start of the local process."""
+    """Return the changes of set and leader since the start of the local process."""
     labels = ("home", "change")
     changes = CounterMetricFamily("jumpmq_copies_set_changes", "Copies that joined or left the set", labels=labels)
     about = "Unplanned takeovers of a home, at another node or the same node"

@@ -22,18 +22,18 @@ MOST = 20_000
 """Maximum number of messages counted per request."""
 
 LONGEST = 255
-"""Maximum length of a shown name or reason, in characters: any client may write a header of this kind."""
+"""Maximum length of a shown name or reason, in characters: any client may write the header ``x-death``."""
 
 SHOWN = 100
 """Maximum number of pairs of reason and queue in an answer, most frequent first."""
 
 
 async def deaths(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}/deaths``: how many of the first ready messages died last in which queue, and
-    why.
+    """``GET /api/queues/{vhost}/{queue}/deaths``: numbers of the first ready messages by the queue and reason of their
+    last death.
 
     The answer is ``{"deaths": [{"reason", "queue", "exchange", "messages"}, ...], "letters": COUNT, "searched": COUNT,
-    "whole": true}``; with ``whole`` false there are more messages than a request counts. Nothing is taken.
+    "whole": true}``. With ``whole`` false, the queue has more messages than a request counts. Nothing is consumed.
     """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
@@ -53,7 +53,7 @@ async def deaths(request: Request) -> Response:
 def _last_death(message: Message) -> tuple[str, str, str] | None:
     """Return reason, queue and exchange of a message's last death; None without one."""
     if b"x-death" not in message.properties:
-        return None  # most have none, and reading properties takes longer
+        return None  # most messages have no such header, and parsing all properties takes longer
     entries: Any = to_python(Properties.parse(message.properties).headers or []).get("x-death")
     last = entries[0] if isinstance(entries, list) and entries else None
     if not isinstance(last, dict):

@@ -77,7 +77,7 @@ def exported(broker: Broker) -> dict[str, Any]:
 async def export_host(request: Request) -> Response:
     """``GET /api/definitions/{vhost}``: all declared objects of a virtual host."""
     declared = _declared([requested.virtual_host(request)])
-    for kind in ("queues", "exchanges", "bindings"):  # where it is not named
+    for kind in ("queues", "exchanges", "bindings"):  # these sections do not name the virtual host
         declared[kind] = map(_without_host, declared[kind])
     return answer_long(request, {"rabbit_version": COMPATIBLE_WITH, "product_name": "JumpMQ", **declared})
 
@@ -87,18 +87,18 @@ def _without_host(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 async def import_all(request: Request) -> Response:
-    """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all.
+    """``POST /api/definitions``: import a definitions file. If any entry is wrong, nothing is imported.
 
-    Keys, and parameters of plugins, that mean nothing here are left out: then the answer is 200 and names the first of
-    them, as ``{"skipped": [...], "skipped_count": N}``. Shards of another broker's nodes that are renamed are named in
-    ``renamed``, a list of ``{"vhost", "from", "to"}``, and what that changes in ``notes``.
+    Unknown keys and parameters of plugins are skipped. The answer is then 200, with the first of them, as
+    ``{"skipped": [...], "skipped_count": N}``. Renamed shards of another broker's nodes are in ``renamed``, a list of
+    ``{"vhost", "from", "to"}``; consequences of the renaming are in ``notes``.
     """
     requested.require_json(request)
     return await _import(request, await requested.body(request, requested.MAX_LONG_BODY), None)
 
 
 async def import_host(request: Request) -> Response:
-    """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
+    """``POST /api/definitions/{vhost}``: import a definitions file into one virtual host."""
     requested.require_json(request)
     host = requested.virtual_host(request)
     return await _import(request, await requested.body(request, requested.MAX_LONG_BODY), host.name)

@@ -1,4 +1,6 @@
-"""Cancels a message that an exchange delays. JumpMQ's own; the exchange's queue is looked at and purged as any is."""
+"""Cancelling of messages delayed by an exchange. JumpMQ's own. Browsing and purging of the exchange's queue use the
+endpoints of queues.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from jumpmq.queues.memory import Held
 
 
 async def cancel(request: Request) -> Response:
-    """``DELETE /api/queues/{vhost}/{queue}/messages/{number}``: throw away a message that an exchange delays.
+    """``DELETE /api/queues/{vhost}/{queue}/messages/{number}``: discard a message delayed by an exchange.
 
-    The queue is the exchange's ``delayed_queue``. A message that is due by now, or was cancelled, is a 404.
+    The queue is the exchange's ``delayed_queue``. The answer is 404 if the message is already due, or was cancelled.
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     if queue.type != DelayedQueue.type:
-        raise PreconditionFailed(f"queue '{queue.name}' in vhost '{queue.vhost}' has nothing that an exchange delays")
+        raise PreconditionFailed(f"queue '{queue.name}' in vhost '{queue.vhost}' is not a delaying exchange's queue")
     text, broker, taken = requested.name(request, "number"), requested.broker(request), list[Message]()
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadRequest(f"the number of a message is a whole number, not '{text}'")
+        raise BadRequest(f"the number of a message must be a whole number, not '{text}'")
     with broker.turns.turn():
         taken = queue.take_range(int(text), int(text), 1)
         queue.settle(taken, Outcome.ACKNOWLEDGED, Held.RESERVED)

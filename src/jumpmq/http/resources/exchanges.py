@@ -1,4 +1,4 @@
-"""``/api/exchanges``. In a path, the exchange without a name is ``amq.default``."""
+"""``/api/exchanges``. In paths, the exchange with the empty name is ``amq.default``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AT_HAND: dict[str, Callable[[Exchange], Any]] = {
 
 
 async def all_exchanges(request: Request) -> Response:
-    """``GET /api/exchanges?type=x-consistent-hash``: of all virtual hosts."""
+    """``GET /api/exchanges?type=x-consistent-hash``: exchanges of all virtual hosts, optionally by type."""
     hosts = requested.visible_hosts(request)
     return await _answer(request, [exchange for host in hosts for exchange in host.exchanges.values()])
 
@@ -59,7 +59,7 @@ async def one_exchange(request: Request) -> Response:
 
 
 async def _held(request: Request, exchange: HoldingExchange) -> dict[str, Any]:
-    """Return the state of the queue of an exchange that holds messages; null where the queue's home cannot be asked."""
+    """Return the state of the queue of an exchange that holds messages; null if the queue's home does not answer."""
     broker, name = requested.broker(request), exchange.queue_name
     declared = broker.topology.vhosts[exchange.vhost].declared.get(name)
     figures = None if declared is None else await broker.figures.queue(declared.definition)
@@ -91,7 +91,7 @@ async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
 
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any] | None:
-    """Return an exchange in the format of RabbitMQ's management API; None if its virtual host is gone."""
+    """Return an exchange in the format of RabbitMQ's management API; None if its virtual host was deleted."""
     rates: Rates = request.app.state.rates
     history: History = request.app.state.history
     host = requested.broker(request).topology.vhosts.get(exchange.vhost)

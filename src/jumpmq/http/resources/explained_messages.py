@@ -12,22 +12,24 @@ from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
 
 LOOKED_AT_ONCE = 1000
-"""Deliveries examined per slice."""
+"""Number of deliveries examined per slice."""
 
 SHOWN_GROUPS = 20
 """Maximum number of groups named for a stream."""
 
 
 async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Message:
-    """Return the message if ready; otherwise a sentence on its state.
+    """Return the message if ready; otherwise a sentence on the message's state.
 
     Args:
-        number: of the message in its queue; of a stream its offset.
+        number: number of the message in its queue; its offset in a stream.
     """
     end = queue.next_seq
     if number >= end:
         last = (
-            f"the last that came has number {end - 1}" if queue.published or queue.ready_count else "none has come yet"
+            f"the latest message has number {end - 1}"
+            if queue.published or queue.ready_count
+            else "the queue has not received a message"
         )
         return f"no message of the queue has number {number}: {last}"
     if queue.offsets is not None:
@@ -58,12 +60,12 @@ def rests(queue: Queue, message: Message) -> str:
     if found is None or not found[1]:
         return "is about to return to its place"
     first, due = found
-    retry = "its retry" if first == message.seq else f"a retry of message {first}, which has its key,"
+    retry = "its retry" if first == message.seq else f"a retry of message {first}, which has the same key,"
     return f"waits for {retry} at {told(due)}"
 
 
 def told(due: float) -> str:
-    """A time, for operators."""
+    """Format a time for operators."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due))
 
 
@@ -85,7 +87,7 @@ def _held_by(place: str, message: Message) -> str:
 def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:
     first, _ = queue.view.ready_range()
     if number < first:
-        return f"message {number} is no longer in the stream: retention has let it go, and the first is {first}"
+        return f"message {number} was removed by the stream's retention: the first message is {first}"
     told = [_of_group(one, number) for _, one in zip(range(SHOWN_GROUPS), offsets, strict=False)]
     more = f" (and {len(offsets) - len(told)} more)" if len(offsets) > len(told) else ""
     return f"message {number} is in the stream; {'; '.join(told)}{more}" if told else (

@@ -1,4 +1,4 @@
-"""The metrics of fences. JumpMQ's own."""
+"""Metrics of ordering barriers (fences). JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jumpmq.http.resources.ring_families import PREFIX
 from jumpmq.queues.fences import FenceFigures
 
 Found = tuple[str, str, str, list[FenceFigures]]
-"""Virtual host and name of a queue, name of the queue it waits for, and the ordering barriers."""
+"""Virtual host and name of a queue with waiting messages, name of the awaited queue, and the ordering barriers."""
 
 FENCES = Family(
     "fence",
@@ -21,7 +21,7 @@ FENCES = Family(
     (
         Figure("fence_messages_held", "Messages that wait for older messages of the same keys in another queue"),
         Figure("fence_messages_remaining", "Awaited messages in the other queue"),
-        Figure("fence_seconds", "For how long, since the ring of an exchange has changed"),
+        Figure("fence_seconds", "Seconds since the change of the exchange's ring that made the messages wait"),
     ),
     lambda request: _of_fences,
 )
@@ -38,7 +38,7 @@ def _of_fences(found: Found) -> tuple[float | None, ...]:
 
 
 async def fences(request: Request) -> dict[str, list[str]]:
-    """The metrics of all fences: lines of text by the metric's name."""
+    """Return the metrics of all ordering barriers: lines of text by metric."""
     broker = requested.broker(request)
     found: dict[tuple[str, str, str], list[FenceFigures]] = {}
     for vhost, queue, fence in await broker.figures.fences(list(broker.topology.vhosts)):

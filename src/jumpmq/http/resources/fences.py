@@ -1,6 +1,4 @@
-"""``/api/fences``: queues with messages behind ordering barriers, as their keys moved from older
-queues. JumpMQ's own.
-"""
+"""``/api/fences``: ordering barriers, with messages that wait for older messages of their keys. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -19,7 +17,8 @@ ORDER = ("vhost", "queue", "source", "since")
 
 
 async def all_fences(request: Request) -> Response:
-    """``GET /api/fences``: of all virtual hosts; without a monitoring tag, of queues that the user may read."""
+    """``GET /api/fences``: ordering barriers of all virtual hosts; without a monitoring tag, those of queues that the
+    user may read."""
     return await _answer(request, requested.visible_hosts(request))
 
 
@@ -38,9 +37,10 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
 
 
 async def lift_fence(request: Request) -> Response:
-    """``DELETE /api/fences/{vhost}/{queue}/{source}``: have a queue's messages wait for another queue no more.
+    """``DELETE /api/fences/{vhost}/{queue}/{source}``: lift the ordering barriers between a queue and a source queue.
 
-    Those that have waited may be delivered before, or while, older ones of their keys in the other queue are.
+    The waiting messages may then be delivered before older messages of their keys in the source queue, or at the same
+    time.
     """
     host, name = requested.virtual_host(request), requested.name(request, "queue")
     check_permission(request, host.name, "read", name)

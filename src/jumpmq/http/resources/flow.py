@@ -1,7 +1,7 @@
 """``/api/exchanges/{vhost}/{exchange}/flow``: publishers, queues and consumers of an exchange. JumpMQ's own.
 
-What is asked for again and again must be cheap at 10,000 queues: rates are those of the last reading, which is taken in
-any case, and only the queues that are shown are asked for their consumers.
+The page repeats the request, which must be cheap with 10,000 queues. The rates are therefore those of the last reading,
+and consumers are read of the shown queues only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN, MOST_SHOWN = 16, 64
 """Number of queues shown individually: default, and maximum."""
 
 IDLEST = 3
-"""Number of idle queues among the shown ones: idle queues beside full ones are the picture of a skew."""
+"""Number of the idlest queues among the shown queues: idle queues next to full queues show a skew."""
 
 MOST_CLIENTS = 12
 """Maximum number of publishers, and of consumers, shown individually."""
@@ -52,12 +52,12 @@ class QueueFlow(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """By how much more comes in than is settled; of a stream, from which nothing is taken, 0."""
+        """Rate of publishing minus rate of settling, at least 0; 0 for a stream, whose messages are not removed."""
         return 0.0 if self.queue.append_only else max(0.0, self.published - self.settled)
 
     @property
     def trouble(self) -> tuple[int, ...]:
-        """Sort key: fuller queues first, rounded, so that the order does not change with every reading."""
+        """Sort key: fuller queues are greater. Rounded, so that the order does not change with every reading."""
         waiting = 0 if self.queue.append_only else self.ready + self.unacknowledged
         return _rough(waiting), _rough(int(self.excess)), _rough(int(self.published))
 
@@ -69,12 +69,12 @@ def _rough(number: int) -> int:
 
 
 async def flow(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/flow?queues=16``: what goes through an exchange, from publishers to
-    consumers.
+    """``GET /api/exchanges/{vhost}/{exchange}/flow?queues=16``: flow of messages through an exchange, from publishers
+    to consumers.
 
-    Of queues the fullest are shown, in order of binding, and the idlest; ``folded`` is what the others have together.
-    Those with a name (of the connection, a consumer group or a group of readers) in common are one publisher or
-    consumer. ``published`` and ``delivered`` count messages; what is a rate, a second, ends in ``_rate``.
+    The fullest and the idlest queues are shown, in order of binding; ``folded`` has the sums of all other queues.
+    Publishers or consumers with an equal name (of the connection, consumer group or reader group) are one entry.
+    ``published`` and ``delivered`` count messages. Names of rates, per second, end in ``_rate``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange(request)
     most = requested.number(request, "queues", SHOWN)
@@ -117,7 +117,7 @@ def _passing(rates: Rates, queue: Queue | DeclaredQueue) -> QueueFlow:
 
 
 def _folded(passing: list[QueueFlow], most: int) -> tuple[list[QueueFlow], list[QueueFlow]]:
-    """Split queues into those shown, in the given order, and the rest."""
+    """Split queues into shown queues and the rest, both in the given order."""
     if len(passing) <= most:
         return passing, []
     places = sorted(range(len(passing)), key=lambda place: passing[place].trouble, reverse=True)
@@ -175,7 +175,7 @@ def _publishers(found: Iterable[tuple[PeerAddress, int]]) -> list[dict[str, Any]
 
 
 async def _consumers(request: Request, host: VirtualHost, shown: list[QueueFlow]) -> list[dict[str, Any]]:
-    """Return the consumers of the shown queues, those with most queues first."""
+    """Return the consumers of the shown queues; consumers of most queues come first."""
     figures, found = requested.broker(request).figures, dict[tuple[str, str], dict[str, Any]]()
     for one in shown:
         declared = host.declared.get(one.queue.name)

@@ -1,4 +1,4 @@
-"""``/api/group-offsets``: how far consumer groups are in streams. JumpMQ's own."""
+"""``/api/group-offsets``: offsets of consumer groups in streams. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ ORDER = ("vhost", "queue", "group")
 
 
 async def all_group_offsets(request: Request) -> Response:
-    """``GET /api/group-offsets``: of all virtual hosts; without a monitoring tag, of streams that the user may read."""
+    """``GET /api/group-offsets``: group offsets of all virtual hosts; without a monitoring tag, those of streams that
+    the user may read."""
     return await _answer(request, requested.visible_hosts(request))
 
 
@@ -80,15 +81,16 @@ SHAPE = Shape({"offset": START, "timestamp": NUMBER})
 
 
 async def set_group_offset(request: Request) -> Response:
-    """``PUT /api/group-offsets/{vhost}/{queue}/{group}``: have a consumer group go on at another offset of a stream.
+    """``PUT /api/group-offsets/{vhost}/{queue}/{group}``: let a consumer group continue at another offset of a stream.
 
-    The body is ``{"offset": PLACE}``, which is ``first``, ``last``, ``next``, an offset or an age such as ``2h``, or
-    ``{"timestamp": SECONDS}`` since the epoch. Unsettled deliveries no longer count, and their messages may come again.
+    The body is ``{"offset": PLACE}`` (PLACE: ``first``, ``last``, ``next``, an offset, or an age such as ``2h``) or
+    ``{"timestamp": SECONDS}``, in seconds since the epoch. Unsettled deliveries no longer count, and their messages may
+    come again.
     """
     queue, group = _stream(request), requested.name(request, "group")
     body = await requested.shaped_body(request, SHAPE)
     if len(body) != 1:
-        raise BadRequest("either 'offset' or 'timestamp' says where the group goes on")
+        raise BadRequest("the body must have either 'offset' or 'timestamp'")
     start = body.get("offset")
     if start is None:
         if not requested.is_seconds(body["timestamp"]):
@@ -104,7 +106,7 @@ async def set_group_offset(request: Request) -> Response:
 
 
 async def delete_group_offset(request: Request) -> Response:
-    """``DELETE /api/group-offsets/{vhost}/{queue}/{group}``: forget where a consumer group without members is."""
+    """``DELETE /api/group-offsets/{vhost}/{queue}/{group}``: delete the offset of a consumer group without members."""
     queue, group = _stream(request), requested.name(request, "group")
     assert queue.offsets is not None
     broker = requested.broker(request)

@@ -1,7 +1,6 @@
 """``/api/health/checks``: checks for operators and load balancers; 200 if healthy, otherwise 503.
 
-Checks of what JumpMQ does not have (mirrors) are always well, so that a check written for
-RabbitMQ goes on.
+Checks of objects that JumpMQ does not have (mirrors) always succeed, so that checks written for RabbitMQ keep working.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 
 async def virtual_hosts(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/virtual-hosts``: whether what is published in virtual hosts is committed."""
+    """``GET /api/health/checks/virtual-hosts``: fails if published messages are not committed."""
     complaint = _complaint(requested.node_figures(request).states())
     return JSONResponse({"status": "ok"}) if complaint is None else _failed(complaint)
 
 
 async def mirrors(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-mirror-sync-critical``: always ok, since there are no mirrors."""
+    """``GET /api/health/checks/node-is-mirror-sync-critical``: always ok, because JumpMQ has no mirrors."""
     return JSONResponse({"status": "ok", "reason": "single node cluster"})
 
 
 async def quorum(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-quorum-critical``: fails if queues would stop, for want of copies, if the node
-    did: quorum queues and streams of homes without copies, and all durable queues of homes with too few."""
+    """``GET /api/health/checks/node-is-quorum-critical``: fails if a stop of the node would stop queues, for want of
+    copies: quorum queues and streams of homes without copies, and all durable queues of homes with too few copies."""
     broker = requested.broker(request)
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})
@@ -80,7 +79,7 @@ async def quorum(request: Request) -> JSONResponse:
 
 
 async def moves(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/moves``: whether queues on their way from home to home make progress. JumpMQ's own."""
+    """``GET /api/health/checks/moves``: fails if moves of queues between homes make no progress. JumpMQ's own."""
     found = standing_still(requested.broker(request).figures.states())
     if not found:
         return JSONResponse({"status": "ok"})
@@ -92,8 +91,8 @@ async def moves(request: Request) -> JSONResponse:
 
 
 async def definitions(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/definitions``: fails if definitions cannot be changed at this node, which in a cluster
-    needs a writable etcd with all of the node's definitions. JumpMQ's own."""
+    """``GET /api/health/checks/definitions``: fails if definitions cannot be changed at this node. In a cluster,
+    changes need a writable etcd with all of the node's definitions. JumpMQ's own."""
     standstill = _standstill(requested.node_figures(request).states())
     return JSONResponse({"status": "ok"}) if standstill is None else _failed(_cannot_be_changed(standstill))
 
@@ -105,13 +104,15 @@ async def alarms(request: Request) -> JSONResponse:
 
 
 async def local_alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/local-alarms``: fails if memory or disk is short here, or copies of a home served
-    here. Unchangeable definitions are no reason to take clients away from all nodes."""
+    """``GET /api/health/checks/local-alarms``: fails if memory or disk of this node is short, or copies of a home
+    served by this node. Unchangeable definitions do not count, because they affect all nodes: a balancer would take the
+    clients from all of them."""
     return _alarms(requested.node_figures(request), "There are alarms in effect on the node", definitions=False)
 
 
 async def node(request: Request) -> JSONResponse:
-    """``GET /api/healthchecks/node``: fails if memory or disk is short, in the terms of older checks."""
+    """``GET /api/healthchecks/node``: fails if a home does not answer, commits fail, losses are unacknowledged,
+    definitions cannot be changed, or memory or disk is short. The format is that of RabbitMQ's older check."""
     broker, figures = requested.broker(request), requested.node_figures(request)
     states = figures.states()
     if down := figures.down():
@@ -178,7 +179,7 @@ def _missing(losses: list[tuple[str, float]]) -> str:
 
 
 async def port_listener(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/port-listener/{port}``: whether the broker listens on the port."""
+    """``GET /api/health/checks/port-listener/{port}``: fails if the broker does not listen on the port."""
     text = requested.name(request, "port")
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise BadRequest("Invalid port")
@@ -189,7 +190,7 @@ async def port_listener(request: Request) -> JSONResponse:
 
 
 async def protocol_listener(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/protocol-listener/{protocol}``: whether the broker speaks the protocol."""
+    """``GET /api/health/checks/protocol-listener/{protocol}``: fails if the broker does not listen for the protocol."""
     wanted = requested.name(request, "protocol").lower()
     wanted = "amqp" if wanted in AMQP_NAMES else wanted
     protocols = [listener["protocol"] for listener in listeners(request)]
@@ -199,7 +200,8 @@ async def protocol_listener(request: Request) -> JSONResponse:
 
 
 async def certificate_expiration(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/certificate-expiration/{within}/{unit}``: whether the broker's outlast that time."""
+    """``GET /api/health/checks/certificate-expiration/{within}/{unit}``: fails if the broker's certificate expires
+    within the time."""
     within, unit = requested.name(request, "within"), requested.name(request, "unit")
     if not within.isdecimal() or len(within) > 6:
         raise BadRequest("Invalid expiration value.")
@@ -215,9 +217,10 @@ async def certificate_expiration(request: Request) -> JSONResponse:
 
 
 async def aliveness(request: Request) -> JSONResponse:
-    """``GET /api/aliveness-test/{vhost}``: whether a message comes through.
+    """``GET /api/aliveness-test/{vhost}``: fails if a test message is not delivered.
 
-    It goes through a queue ``aliveness-test`` here; where that is another home's, through ``aliveness-test-HOME``.
+    The message passes the queue ``aliveness-test`` of this home. If another home has that queue, the message passes
+    ``aliveness-test-HOME``.
     """
     host, broker = requested.virtual_host(request), requested.broker(request)
     home, name = broker.config.home, ALIVENESS_QUEUE

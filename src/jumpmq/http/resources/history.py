@@ -1,4 +1,4 @@
-"""``/api/history``: samples over time, of the broker, a queue, an exchange, a connection, a channel. JumpMQ's own."""
+"""``/api/history``: samples over time of the broker, or of a queue, exchange, connection or channel. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MAX_SECONDS = COARSE * COARSE_COUNT
 async def of_broker(request: Request) -> Response:
     """``GET /api/history?seconds=300``: rates, backlog, memory and disk of the broker.
 
-    Samples are a second apart, or a minute where more than ten are asked for; ``at`` is in seconds since the epoch.
-    ``events`` are what may show in them: a start, policies, queues that moved.
+    Samples are a second apart; beyond ten minutes, a minute. ``at`` is in seconds since the epoch. ``events`` are
+    changes that may affect the samples: a start, policies, moves of queues.
     """
     seconds, history = _seconds(request), _history(request)
     hosts = {host.name for host in requested.visible_hosts(request)}
@@ -40,7 +40,7 @@ async def of_host(request: Request) -> Response:
 async def of_queue(request: Request) -> Response:
     """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: history of a queue, from the first request on.
 
-    The fullest queues are followed without being asked for, and all with messages by a sample a minute.
+    The fullest queues are followed without a request. Of all other queues with messages, a sample per minute is known.
     """
     queue, seconds, history = requested.queue_definition(request), _seconds(request), _history(request)
     track = history.of("queue", queue.vhost, queue.name)
@@ -48,7 +48,7 @@ async def of_queue(request: Request) -> Response:
 
 
 async def of_exchange(request: Request) -> Response:
-    """``GET /api/history/exchanges/{vhost}/{exchange}?seconds=300``: what was published to an exchange."""
+    """``GET /api/history/exchanges/{vhost}/{exchange}?seconds=300``: publish rates of an exchange."""
     exchange = requested.exchange(request)
     return _answer(request, "exchange", exchange.vhost, exchange.name)
 

@@ -1,11 +1,11 @@
-"""Import of RabbitMQ's definitions files: atomic, except for entries without a meaning here.
+"""Import of RabbitMQ's definitions files: atomic, except for skipped entries.
 
-First every entry is read; what has the wrong shape is refused before anything changes. Then the entries become changes,
-made in steps, between which others are served. If the topology refuses one, those before are undone, the last first,
-which puts hash rings back as they were. A file whose import a crash has cut short can be imported again.
+First every entry is read; an entry with the wrong shape is refused before anything changes. Then the entries become
+changes, made in steps, with other clients served in between. If the topology refuses a change, earlier changes are
+undone in reverse order, which also restores hash rings. After a crash during an import, the file can be imported again.
 
-Policies that shard exchanges come last: the shards of the file are bound then, in the order of its bindings. Shards of
-other nodes are renamed (:mod:`jumpmq.http.resources.import_shards`).
+Policies that shard exchanges are applied last, when the shards in the file are bound in the order of the file's
+bindings. Shards of other nodes are renamed (:mod:`jumpmq.http.resources.import_shards`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Section:
 
 
 def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
-    default = entry.get("default_queue_type", "undefined")  # RabbitMQ's word for none
+    default = entry.get("default_queue_type", "undefined")  # RabbitMQ's word for no default
     metadata = {name: value for name, value in entry.get("metadata", {}).items() if _METADATA.knows(name)}
     words = {**_METADATA.read(metadata, "metadata"), **entry}
     made = AddVirtualHost(
@@ -218,19 +218,19 @@ def import_definitions(
     unchanged_too: bool = True,
     renaming: Renaming | None = None,
 ) -> Iterator[Pending | None]:
-    """Import a definitions file with a pause after every entry, so that the event loop serves further clients; yielded
-    changes must be decided before the next step.
+    """Import a definitions file, with a pause after every entry, so that the event loop serves other clients. A yielded
+    change must be decided before the next step.
 
     Args:
-        asker: who asks for the changes.
+        asker: principal of the changes.
         found: the file's JSON.
-        vhost: the virtual host that everything goes to; None where the entries say.
-        skipped: gets a line for each key or entry that means nothing here; without it they are refused.
-        renaming: gets the names under which shards of other nodes are imported.
-        unchanged_too: also propose changes that leave the definitions as they are, so that they are audited.
+        vhost: the virtual host for all entries; None for the virtual hosts named by the entries.
+        skipped: receives a line for each skipped key or entry; None to refuse unknown keys and entries.
+        renaming: receives the new names of other nodes' shards.
+        unchanged_too: True to propose also changes without effect, so that they are in the audit log.
 
     Raises:
-        BadRequest: an entry is wrong; all that was made is taken back then.
+        BadRequest: an entry is wrong; all changes made so far have been undone.
     """
     wanted: deque[tuple[str, Change]] = deque()
     read = _read(FILE, found, "", skipped)
@@ -267,9 +267,9 @@ def import_definitions(
             wanted.clear()
     if refusal is not None:
         for back in reversed(undoing):
-            yield topology.propose(back, asker)  # refused if the subject was deleted meanwhile
+            yield topology.propose(back, asker)  # refused if the subject was deleted in the meantime
         raise refusal
-    while undoing:  # so many would take long to go at once
+    while undoing:  # freed in steps: freeing many at once takes long
         undoing.pop()
         yield None
 
@@ -279,8 +279,9 @@ def _product(found: Entry) -> Entry:
 
 
 def _may_propose(change: Change, last: Pending | None, waiting: int) -> bool:
-    """Return True if a change can be proposed before earlier ones are decided: deciding takes a while in a shared log,
-    and independent changes of one kind are decided together."""
+    """Return True if a change may be proposed before earlier changes are decided. In a shared log a decision takes
+    time; independent changes of one kind are decided together.
+    """
     if last is None:
         return True
     is_alike = type(change) is type(last.change) and isinstance(change, DeclareQueue | DeclareExchange | Bind)
@@ -304,10 +305,10 @@ def check_definitions(topology: Topology, found: Entry) -> Iterator[None]:
 
 
 def _read(shape: Shape, found: Any, subject: str, skipped: list[str] | None) -> Entry:
-    """The values of an object, unknown keys left out and noted if they may be.
+    """Return the values of an object. With ``skipped``, unknown keys are left out and noted.
 
     Raises:
-        BadRequest: the definition has another shape.
+        BadRequest: the object has another shape.
     """
     if skipped is not None and isinstance(found, dict):
         for key in [key for key in found if not shape.knows(key)]:
@@ -336,7 +337,7 @@ def _in_order(
     for name, section in SECTIONS.items():
         if vhost is not None and name in BROKER_SECTIONS:
             if found.get(name):
-                raise BadRequest(f"{name}: a file for one virtual host has none")
+                raise BadRequest(f"{name}: not allowed in a file for one virtual host")
             continue
         for number, entry in enumerate(found.get(name, ())):
             subject = f"{name}[{number}]"
@@ -357,7 +358,7 @@ def _in_order(
 
 def _plugins_parameter(parameter: Entry) -> str:
     if parameter["component"] == "shovel":
-        return f"shovel {shown(parameter.get('name'))} is not run: `jumpmq migrate --follow` does what it did"
+        return f"shovel {shown(parameter.get('name'))} is not run: `jumpmq migrate --follow` replaces shovels"
     return f"component {shown(parameter['component'])}"
 
 

@@ -1,17 +1,18 @@
 """Conversion of shards in a foreign broker's definitions file to shards of this broker.
 
-A shard's name has its node in it, ``sharding: EXCHANGE - NODE - I``. Shards of nodes that are not here would stay bound
-beside new ones, and the pseudo-queue would not reach them. So they are imported under names of this broker's nodes:
+A shard's name contains its node: ``sharding: EXCHANGE - NODE - I``. Shards of unknown nodes would stay bound next to
+new shards, and the pseudo-queue would not reach them. Such shards are therefore imported under new names, with nodes of
+this broker:
 
-- The shards of an exchange, sorted by name, become those names, sorted: ``x-modulus-hash`` counts queues in this order,
-  and a ring counts them in the order of the bindings, which stays. No key moves.
-- They are spread evenly over the nodes that are here, in the order of joining. The policy's ``shards-per-node`` becomes
-  the number that each node then has, rounded up: where they cannot be even, shards are added.
-- An exchange that is here already with as many shards keeps them, and its policy: an import that is repeated gives the
-  same names, also after nodes have joined.
+- Both the shards of an exchange and the new names are sorted, and assigned in this order. ``x-modulus-hash`` counts
+  queues by name; a ring counts queues in the order of bindings, which does not change. Therefore no key moves.
+- The new names are spread evenly over this broker's nodes, in the order of joining. The policy's ``shards-per-node``
+  becomes the number of shards per node, rounded up: if the shards cannot be spread evenly, shards are added.
+- An existing exchange with the same number of shards keeps its shards and its policy: a repeated import gives the same
+  names, also after nodes have joined.
 
-A file of JumpMQ is imported as it is, since its nodes may be those that are to join; but where both it and this broker
-have one node, shards are renamed, too.
+A file of JumpMQ is imported unchanged, because the file's nodes may join later. The exception: if the file and this
+broker have one node each, shards are renamed, too.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Renaming:
     """Changes to a definitions file before the import.
 
     Attributes:
-        queues: the new name of a shard, by virtual host and name.
-        policies: the new ``shards-per-node``, by virtual host and name of the policy.
-        notes: further changes, a line each.
+        queues: new name of each renamed shard, by virtual host and old name.
+        policies: new ``shards-per-node``, by virtual host and name of the policy.
+        notes: other changes, a line each.
     """
 
     queues: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Renaming:
     notes: list[str] = field(default_factory=list)
 
     def entry(self, section: str, entry: Any) -> Any:
-        """Return an entry of a section as imported."""
+        """Return an entry of a section, with new names and numbers of shards."""
         if not isinstance(entry, dict):
             return entry
         if section == "queues" and (name := self._queue(entry, "name")) is not None:
@@ -61,7 +62,7 @@ class Renaming:
         return self.queues.get(_key(entry, key))
 
     def shown(self) -> list[Entry]:
-        """The queues, for the answer."""
+        """Return the renamed queues, for the answer."""
         return [{"vhost": vhost, "from": old, "to": new} for (vhost, old), new in self.queues.items()]
 
 
@@ -79,7 +80,7 @@ class _Sharded:
     """A sharded exchange in the file.
 
     Attributes:
-        shards: names with their nodes and numbers.
+        shards: node and number of each shard, by name.
     """
 
     policy: Policy
@@ -92,8 +93,8 @@ def shards_renamed(topology: Topology, found: Entry, vhost: str | None, renaming
     every entry.
 
     Args:
-        found: the file's JSON, which may be malformed: that is refused where it is imported.
-        vhost: the virtual host that everything goes to; None where the entries say.
+        found: the file's JSON, possibly malformed: the import refuses malformed entries later.
+        vhost: the virtual host for all entries; None for the virtual hosts named by the entries.
     """
     sharding = False
     for entry in _entries(found, "policies", vhost):
@@ -187,7 +188,7 @@ def _nodes(one: _Sharded) -> set[str]:
 
 
 def _names_here(topology: Topology, host: str, name: str, nodes: list[str]) -> list[str]:
-    """The shards of an exchange that is here, in the order of nodes and numbers."""
+    """Return the shards of an existing exchange, in the order of nodes and numbers."""
     vhost = topology.vhosts.get(host)
     if vhost is None or name not in vhost.exchanges:
         return []
@@ -220,5 +221,5 @@ def _note(topology: Topology, host: str, name: str, one: _Sharded, count: int, r
         renaming.notes.append(
             f"exchange '{name}' {where}: {added} of {total} shards are new, since {len(there)} cannot be spread evenly "
             f"over {len(topology.nodes)} nodes; "
-            f"keys move to them"
+            f"keys move to the new shards"
         )

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 SHOWN_CONSUMERS = 20
 MAX_DESTINATIONS = 1000
 MAX_BOUND = 20_000
-"""Maximum number of destinations for a preview with a different number."""
+"""Maximum number of destinations of an exchange for a preview with another number of destinations."""
 
 MAX_HOPS = 8
-"""Limit of hash exchanges bound in a row that a key is followed through."""
+"""Maximum number of hash exchanges in a row through which a key is followed."""
 
 LONGEST_KEY = 255
 """Maximum length of a remembered key in octets, for lookups among the frequent keys."""
@@ -51,12 +51,12 @@ QUERY = Shape({"key": TEXT, "destinations": whole(MAX_DESTINATIONS)}, required=(
 
 
 async def follow(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/key?key=KEY&destinations=N``: where a key goes: its hash, bucket,
-    destination, and the queue with its node, consumers and readers.
+    """``GET /api/exchanges/{vhost}/{exchange}/key?key=KEY&destinations=N``: route of a key: hash, bucket, destination,
+    and the queue with node, consumers and readers.
 
-    A key is what the exchange hashes: a routing key, or the value of a header or property. ``traffic`` is its part of
-    the messages of the last minutes, where it is frequent, else null. With ``destinations`` the answer says under
-    ``then`` where the key would go with so many of them.
+    A key is the hashed value: a routing key, or the value of a header or property. ``traffic`` is the key's share of
+    the last minutes' messages; null unless the key is frequent. With ``destinations``, ``then`` has the route of the
+    key for that number of destinations.
     """
     exchange, host = requested.exchange(request), requested.virtual_host(request)
     query = QUERY.read(dict[str, Any](request.query_params))
@@ -70,13 +70,15 @@ async def follow(request: Request) -> Response:
     found["then"] = None
     if "destinations" in query:
         if _size(exchange) > MAX_BOUND:
-            raise BadRequest(f"there are more than {MAX_BOUND} destinations")
+            raise BadRequest(f"the exchange has more than {MAX_BOUND} destinations")
         found["then"] = await asyncio.to_thread(_then, _state(exchange), key, query["destinations"])
     return answer(found | {"queue": await _queue(request, host, hops[-1]["destination"])})
 
 
 def _hops(host: VirtualHost, exchange: Exchange, key: bytes) -> list[dict[str, Any]]:
-    """Through which hash exchanges a key goes; the last hop leads to a queue, if any does."""
+    """Return the hash exchanges on the route of a key, in order. The last hop leads to a queue, if the key reaches
+    one.
+    """
     hops: list[dict[str, Any]] = []
     while isinstance(exchange, HASH_EXCHANGES) and len(hops) < MAX_HOPS:
         hops.append(_hop(exchange, key))
@@ -123,19 +125,20 @@ def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, 
 
 
 def _then(state: dict[str, Any] | ModulusPlacement, key: bytes, count: int) -> dict[str, Any]:
-    """Return the route of a key with ``count`` destinations: added ones are called ``new 1`` and so on; the last bound
-    ones are removed."""
+    """Return the route of a key with ``count`` destinations. Added destinations are called ``new 1`` and so on; with
+    fewer destinations, those bound last are removed.
+    """
     if isinstance(state, ModulusPlacement):
         names = [*state.names[:count], *(f"new {number}" for number in range(1, count - len(state.names) + 1))]
         label = names[modulus([key], len(names), state.function)] if names else None
         return {"destinations": count, "destination": label}
-    ring = RingOutline.restore(state)  # which needs no buckets
+    ring = RingOutline.restore(state)  # without the buckets of a HashRing
     names, weights = list(ring.destinations), sorted(ring.destinations.values())
     for name in reversed(names[count:]):
         ring.remove(name)
     for number in range(1, count - len(names) + 1):
         ring.add(f"new {number}", weights[len(weights) // 2] if weights else 1)
-    import pyarrow as pa  # here: an idle broker does without its 45 MB
+    import pyarrow as pa  # imported here, to save 45 MB in an idle broker
 
     label = ring.route_array(pa.array([key], pa.binary()))[0].as_py() if len(ring) else None
     return {"destinations": count, "destination": label}
@@ -162,7 +165,7 @@ async def _traffic(
 
 
 async def _queue(request: Request, host: VirtualHost, label: str | None) -> dict[str, Any] | None:
-    """Return the queue of a destination, with its readers; None if the destination is no queue."""
+    """Return the queue of a destination, with its readers; None if the destination is not a queue."""
     kind, name = destination_of(label or "")
     if label is None or kind != "queue" or name not in host.declared:
         return None

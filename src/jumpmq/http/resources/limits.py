@@ -1,4 +1,4 @@
-"""``/api/user-limits`` and ``/api/vhost-limits``: how many connections, channels and queues there may be."""
+"""``/api/user-limits`` and ``/api/vhost-limits``: limits of connections, channels and queues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def all_user_limits(request: Request) -> Response:
 
 
 async def limits_of_user(request: Request) -> Response:
-    """``GET /api/user-limits/{user}``: limits of a user: a list of one entry, or empty."""
+    """``GET /api/user-limits/{user}``: limits of a user: a list of one entry, or an empty list."""
     return await _answer_users(request, [requested.broker(request).topology.user(requested.name(request, "user"))])
 
 
@@ -43,7 +43,7 @@ async def put_user_limit(request: Request) -> Response:
     """``PUT /api/user-limits/{user}/{limit}``: set a limit; negative values mean unlimited.
 
     Limits are ``max-connections``, ``max-channels``, ``max-consumers``, ``max-queues``, ``max-bindings`` and
-    ``max-publish-rate``, in messages a second.
+    ``max-publish-rate``, in messages per second.
     """
     user, value = requested.name(request, "user"), await _value(request)
     if user not in requested.broker(request).topology.users:
@@ -53,7 +53,7 @@ async def put_user_limit(request: Request) -> Response:
 
 
 async def delete_user_limit(request: Request) -> Response:
-    """``DELETE /api/user-limits/{user}/{limit}``: take a limit away."""
+    """``DELETE /api/user-limits/{user}/{limit}``: remove a limit."""
     change = ClearUserLimit(requested.name(request, "user"), requested.name(request, "limit"))
     await changing.apply(request, change)
     return changing.deleted()
@@ -74,7 +74,7 @@ async def all_host_limits(request: Request) -> Response:
 
 
 async def limits_of_host(request: Request) -> Response:
-    """``GET /api/vhost-limits/{vhost}``: limits of a virtual host: a list of one entry, or empty."""
+    """``GET /api/vhost-limits/{vhost}``: limits of a virtual host: a list of one entry, or an empty list."""
     name, asking = requested.name(request, "vhost"), requested.user(request)
     if not monitors(asking):
         check_virtual_host(asking, name)
@@ -92,7 +92,7 @@ async def put_host_limit(request: Request) -> Response:
 
 
 async def delete_host_limit(request: Request) -> Response:
-    """``DELETE /api/vhost-limits/{vhost}/{limit}``: take a limit away."""
+    """``DELETE /api/vhost-limits/{vhost}/{limit}``: remove a limit."""
     await changing.apply(request, ClearVirtualHostLimit(_host(request), requested.name(request, "limit")))
     return changing.deleted()
 

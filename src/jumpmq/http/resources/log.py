@@ -21,11 +21,11 @@ QUERY = Shape({"text": TEXT, "level": one_of(*LEVELS), "count": whole(KEPT)})
 
 
 async def log(request: Request) -> Response:
-    """``GET /api/log?text=PART&level=warning&count=300``: the last records, latest first, with the text in their
-    message, of this level or a higher one.
+    """``GET /api/log?text=PART&level=warning&count=300``: the last records, latest first, whose message contains the
+    text, of the level or a higher level.
 
-    Each is ``{"time", "level", "logger", "message", "node", "worker"}``, the time in seconds since the epoch. Processes
-    that do not answer are left out.
+    A record is ``{"time", "level", "logger", "message", "node", "worker"}``, with the time in seconds since the epoch.
+    Processes that do not answer are left out.
     """
     query = QUERY.read(dict[str, Any](request.query_params))
     count = query.get("count", KEPT)
@@ -33,7 +33,7 @@ async def log(request: Request) -> Response:
     others = await requested.forwarder(request).everywhere(request)
     if not others:
         return answer(found)
-    # A process that serves several homes answers for each of them.
+    # A process that serves several homes answers once per home.
     told = {tuple(record.values()): record for records in (found, *others.values()) for record in records}
     return answer(sorted(told.values(), key=lambda record: -record["time"])[:count])
 
@@ -42,7 +42,7 @@ def _found(request: Request, text: str, level: int) -> list[dict[str, Any]]:
     """Return the matching records of this process, latest first."""
     recent: RecentLog = request.app.state.recent_log
     broker = requested.broker(request)
-    worker = broker.config.worker if broker.at == broker.node else 1  # which serves homes of other nodes
+    worker = broker.config.worker if broker.at == broker.node else 1  # worker 1 serves homes of other nodes
     of = {"node": broker.at, "worker": worker}
     records = reversed(recent.records)
     return [one | of for one in records if text in one["message"].lower() and _number(one["level"]) >= level]

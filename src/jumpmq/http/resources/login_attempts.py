@@ -14,14 +14,14 @@ from jumpmq.http.resources.nodes import require_node
 
 
 async def how(request: Request) -> Response:
-    """``GET /api/auth``: that pages log in by user and password, not by an OAuth provider."""
+    """``GET /api/auth``: authentication method of the page: user and password, without an OAuth provider."""
     return answer_object(
         request, {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
     )
 
 
 async def attempts(request: Request) -> Response:
-    """``GET /api/auth/attempts/{node}``: attempted logins, by protocol; over HTTP every request counts."""
+    """``GET /api/auth/attempts/{node}``: attempted logins, by protocol. Every HTTP request counts as a login."""
     require_node(request)
     found = [
         {
@@ -36,7 +36,8 @@ async def attempts(request: Request) -> Response:
 
 
 async def attempts_by_source(request: Request) -> Response:
-    """``GET /api/auth/attempts/{node}/source``: an empty list: by address they are not counted, but in the log."""
+    """``GET /api/auth/attempts/{node}/source``: an empty list. Logins are not counted by address; the log has refused
+    logins with their addresses."""
     require_node(request)
     return await answer_list(request, list[dict[str, str]](), dict)
 

@@ -1,4 +1,4 @@
-"""``/api/losses``: what was found missing from the data directory. JumpMQ's own path."""
+"""``/api/losses``: messages and definitions found missing from the data directory. JumpMQ's own path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def listed(request: Request) -> Response:
 
 
 async def acknowledge(request: Request) -> Response:
-    """``DELETE /api/losses``: acknowledge all; health checks, metrics and log tell of them no longer."""
+    """``DELETE /api/losses``: acknowledge all losses. Health checks, metrics and log no longer report them."""
     broker = requested.broker(request)
     count = len(_losses(request))
     await broker.acknowledge_losses()

@@ -1,4 +1,4 @@
-"""Publishing many messages at once, as an Arrow stream: what Spark's sink does."""
+"""Publishing of many messages at once, as an Arrow stream: used by Spark's sink."""
 
 from __future__ import annotations
 
@@ -40,30 +40,38 @@ if TYPE_CHECKING:
 MAX_WRITER = 255
 
 MAX_DIGEST = 2000
-"""Maximum characters of a chunk's digest, possibly with a few per message."""
+"""Maximum characters of a chunk's digest: room for some characters per message."""
 
 PACED = 5.0
 UNPACED = 8192
-"""Seconds of the user's publish rate that a stream may take, if it has more than so many rows: the user's next streams
-wait for that, and their clients wait for an answer for a minute."""
+"""A stream of more than ``UNPACED`` rows may take at most ``PACED`` seconds of the user's publish rate: the user's next
+streams wait for that time, and clients wait at most a minute for an answer.
+"""
 
 PAUSE = 0.05
-"""Seconds between two looks whether publishers are still blocked."""
+"""Seconds between checks whether publishers are still blocked."""
 
 
 async def publish(request: Request) -> JSONResponse:
-    """``POST /api/messages/{vhost}/publish``: publish the messages of an Arrow stream, answer when they are on disk.
+    """``POST /api/messages/{vhost}/publish``: publish the messages of an Arrow stream. Answered when the messages are
+    on disk.
 
-    The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=false``, or else rows
-    without a delivery mode get delivery mode 2; ``unroutable=drop``, or else a row that reaches no queue is a 400, and
-    none of the rows is published.
-    With ``undelivered-to=NAME`` such rows, and those that a full queue refuses, are published to that exchange.
-    With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
-    ``first`` rows of the batch come before it, ``rows`` are published after it. With ``attempt=TEXT`` that attempt must
-    have begun the batch, and no other one since. With ``opened=true`` the writer must be open. Of a chunk no row is
-    published where a queue that is full would refuse one: ``refused`` says of how many. The answer is
-    ``{"published": N, "unroutable": N, "refused": N, "undelivered": N, "repeated": false}``, or 413 where these
-    would be too many messages in all queues together, or take too long at the user's rate (:data:`PACED`).
+    Parameters of the query:
+
+    - ``exchange=NAME`` or ``queue=NAME``: target of rows without an exchange or queue.
+    - ``persistent=false``: rows without a delivery mode are transient; otherwise they get delivery mode 2.
+    - ``unroutable=drop``: rows that reach no queue are dropped; otherwise such a row is a 400, and no row is published.
+    - ``undelivered-to=NAME``: rows that reach no queue, or are refused by a full queue, are published to this exchange.
+    - ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT``: the stream is a chunk of a batch. ``first`` rows of
+      the batch precede the chunk; ``rows`` are published after the chunk. A chunk published before is skipped
+      (``"repeated": true``). If a full queue would refuse a row, no row of the chunk is published, and ``refused`` is
+      the number of such rows.
+    - ``attempt=TEXT``: the batch's last attempt must be this one; otherwise the chunk is refused.
+    - ``opened=true``: the writer must be open; otherwise the chunk is refused.
+
+    The answer is ``{"published": N, "unroutable": N, "refused": N, "undelivered": N, "repeated": false}``. It is 413
+    for too many messages in all queues together, and for a stream that takes too long at the user's rate
+    (:data:`PACED`).
     """
     host = requested.virtual_host(request)
     _require_virtual_host(request, host)
@@ -74,7 +82,7 @@ async def publish(request: Request) -> JSONResponse:
     await asyncio.to_thread(load_pyarrow)
     charges = Charges(broker.memory)
     async with broker.uploads.admitted(_length(request)) as upload:
-        while broker.alarms.active:  # noqa: ASYNC110 (who hears of their end are connections)
+        while broker.alarms.active:  # noqa: ASYNC110 (only connections are notified of the alarms' end)
             await asyncio.sleep(PAUSE)
         try:
             messages = await _messages(request, upload, charges)
@@ -98,7 +106,7 @@ async def _publish(
         return _answer(Published(), repeated=True)
     rows = sum(len(run.messages) for run in messages)
     if chunk is not None and chunk.place.rows - chunk.first != rows:
-        raise BadRequest(f"the stream has {rows} rows, and not {chunk.place.rows - chunk.first}")
+        raise BadRequest(f"the stream has {rows} rows, not {chunk.place.rows - chunk.first}")
     if rows > max(UNPACED, broker.publishable_within(user, PACED)):
         raise RequestTooLarge(
             f"{rows} messages take more than {PACED:.0f} seconds at the user's max-publish-rate: publish fewer at once"
@@ -133,17 +141,19 @@ def _refused_as_answers() -> Iterator[None]:
 
 
 async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tuple[Published, Forwarding]:
-    """Push validated messages. Those of a writer are in one commit with the writer's progress, and so all or none.
+    """Push validated messages. The messages of a writer's chunk are in one commit with the writer's progress: either
+    all are published, or none.
 
-    Returns: the result, and the messages for other homes.
+    Returns:
+        The result, and the messages for other homes.
 
     Raises:
-        Blocked: too much is kept for a home that it would go to.
+        Blocked: too many messages are already kept for a remote home of a target queue.
     """
     result, outbox = Published(), broker.peers.outbox
     full = outbox.full_home({queue.definition.home for queue in judged.remote})
     if full is not None:
-        raise Blocked(f"home {full} is down or behind, and too much is kept for it: publish again later")
+        raise Blocked(f"home {full} is down or behind, and too many messages wait for it: publish again later")
     forwarding = outbox.forwarding()
     keep = partial(outbox.add, forwarding)
 
@@ -172,11 +182,10 @@ async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tupl
 
 
 def _require_write(request: Request, host: VirtualHost) -> None:
-    """Refuse users without the right to publish before the body is read; exchanges named in rows are checked
-    individually.
+    """Refuse users without the right to publish, before the body is read. Exchanges in rows are checked later.
 
     Raises:
-        AccessRefused: the user may not write to what the query names, or may write to nothing.
+        AccessRefused: the user may not write to the exchange or queue in the query, or to no exchange at all.
     """
     authorization, query = requested.broker(request).authorization, request.query_params
     user = requested.principal(request)
@@ -190,7 +199,7 @@ def _require_write(request: Request, host: VirtualHost) -> None:
 def _require_names(request: Request) -> None:
     """
     Raises:
-        BadRequest: a name in the query is too long: that of a queue becomes the routing key of messages.
+        BadRequest: a name in the query is too long. The name of a queue is used as a routing key.
     """
     for name in ("exchange", "queue", "undelivered-to"):
         if len(request.query_params.get(name, "").encode()) > MAX_KEY:
@@ -203,11 +212,9 @@ def _require_virtual_host(request: Request, host: VirtualHost) -> None:
 
 
 async def show(request: Request) -> JSONResponse:
-    """``GET /api/messages/{vhost}/writers/{writer}``: how far the user's writer has got.
+    """``GET /api/messages/{vhost}/writers/{writer}``: progress of the user's writer, or of a part (``part=NAME``).
 
     The answer is ``{"batch": N or null, "rows": N, "digest": TEXT}``.
-
-    The query is ``part=NAME`` for one of its parts.
     """
     host = requested.virtual_host(request)
     place = requested.broker(request).writers.place(_writer(request, host), _part(request))
@@ -215,8 +222,8 @@ async def show(request: Request) -> JSONResponse:
 
 
 async def open_writer(request: Request) -> Response:
-    """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: requests with ``opened`` are refused once it is
-    deleted.
+    """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer. After the writer's deletion, requests with
+    ``opened`` are refused.
     """
     host, broker = requested.virtual_host(request), requested.broker(request)
     _require_virtual_host(request, host)
@@ -227,13 +234,13 @@ async def open_writer(request: Request) -> Response:
 
 
 async def begin(request: Request) -> JSONResponse:
-    """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin a batch: rows of earlier attempts are refused from
-    now on.
+    """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin an attempt at a batch. Rows of earlier attempts are
+    refused from now on.
 
-    The body is ``{"batch": N, "attempt": TEXT, "origin": TEXT}``; ``origin``, which may be missing, names what numbers
-    the batches. The answer is as that of ``batches``, with ``"complete": true`` where the batch is complete, and there
-    is nothing to do; ``"rows"`` is the number of its rows then (null if unknown). It is 400 where a later batch was
-    begun, or one of that number by another origin.
+    The body is ``{"batch": N, "attempt": TEXT, "origin": TEXT}``. ``origin`` is optional, and names the source of the
+    batches' numbers. The answer is that of ``batches``. For a complete batch, the answer has ``"complete": true``, with
+    the number of the batch's ``"rows"`` (null if unknown), and nothing remains to be done. The answer is 400 if a later
+    batch was begun, or a batch of the same number by another origin.
     """
     host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
     _require_virtual_host(request, host)
@@ -262,7 +269,7 @@ async def show_batch(request: Request) -> JSONResponse:
 
 
 async def complete(request: Request) -> Response:
-    """``POST /api/messages/{vhost}/writers/{writer}/complete``: a batch is published as a whole.
+    """``POST /api/messages/{vhost}/writers/{writer}/complete``: complete a batch, after all its rows were published.
 
     The body is ``{"batch": N}``.
     """
@@ -287,7 +294,7 @@ def _batch(value: Any) -> int:
 async def forget(request: Request) -> Response:
     """``DELETE /api/messages/{vhost}/writers/{writer}``: delete the user's writer with all parts.
 
-    An administrator's request forgets also what an earlier version has noted of that name without a user.
+    An administrator's request also deletes progress of that name recorded by an earlier version without a user.
     """
     host, broker = requested.virtual_host(request), requested.broker(request)
     _require_virtual_host(request, host)
@@ -329,7 +336,7 @@ def _length(request: Request) -> int:
     """Return the body's length from the header, in octets; :data:`MAX_OCTETS` without one.
 
     Raises:
-        BadRequest: they are too many.
+        BadRequest: the body is longer than :data:`MAX_OCTETS`.
     """
     length = int(request.headers.get("content-length", MAX_OCTETS))
     if length > MAX_OCTETS:
@@ -341,8 +348,8 @@ async def _messages(request: Request, upload: Upload, charges: Charges) -> list[
     """Return the messages of the body. The memory account is charged for the body on arrival, then for the messages.
 
     Raises:
-        BadRequest: the body is too long, does not come, or is no stream of messages.
-        Blocked: the body comes slowly while memory or disk is short, or while other batches wait for memory.
+        BadRequest: the body is too long, does not arrive in time, or is not a stream of messages.
+        Blocked: the body arrives slowly while memory or disk is short, or while other batches wait for memory.
     """
     broker, query = requested.broker(request), request.query_params
     persistent = requested.flag(request, "persistent", missing=True)
@@ -350,12 +357,12 @@ async def _messages(request: Request, upload: Upload, charges: Charges) -> list[
         async with asyncio.timeout(None) as upload.bound:
             octets = await _octets(request, upload, charges)
     except TimeoutError:
-        raise Blocked("other batches wait for memory, and the body comes slowly: publish again later") from None
+        raise Blocked("other batches wait for memory, and the body arrives slowly: publish again later") from None
     upload.complete = True
     batches = await asyncio.to_thread(read_batches, octets)
     found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
     messages = []
-    # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.
+    # Making objects holds the interpreter's lock: a separate thread would delay the event loop more than slices do.
     async for run in broker.slices.through(found):
         charges.add("unfinished", held_octets(run.messages))
         messages.append(run)
@@ -364,11 +371,11 @@ async def _messages(request: Request, upload: Upload, charges: Charges) -> list[
 
 
 async def _octets(request: Request, upload: Upload, charges: Charges) -> bytearray:
-    """The body.
+    """Return the body.
 
     Raises:
-        BadRequest: it is too long, or does not come.
-        Blocked: memory or disk is short, and it has not come for long: it may be what keeps memory short.
+        BadRequest: the body is too long, or does not arrive in time.
+        Blocked: memory or disk is short, and the body arrives slowly: incomplete bodies may be what keeps memory short.
     """
     octets, parts = bytearray(), aiter(request.stream())
     alarms, clock = requested.broker(request).alarms, asyncio.get_running_loop().time
@@ -380,7 +387,7 @@ async def _octets(request: Request, upload: Upload, charges: Charges) -> bytearr
         except StopAsyncIteration:
             return octets
         except TimeoutError:
-            raise BadRequest(f"no more of the body came for {requested.BODY_TIMEOUT:.0f} seconds") from None
+            raise BadRequest(f"no further part of the body arrived for {requested.BODY_TIMEOUT:.0f} seconds") from None
         upload.received = len(octets)
         charges.set("unfinished", len(octets))
         if len(octets) > MAX_OCTETS:
@@ -388,7 +395,7 @@ async def _octets(request: Request, upload: Upload, charges: Charges) -> bytearr
         if not alarms.active:
             until = clock() + requested.BODY_TIMEOUT
         elif clock() > until:
-            raise Blocked(f"the broker is {alarms.reason}, and the body comes slowly: publish again later")
+            raise Blocked(f"the broker is {alarms.reason}, and the body arrives slowly: publish again later")
 
 
 def _answer(published: Published, *, repeated: bool) -> JSONResponse:

@@ -1,6 +1,6 @@
-"""The families of metrics that stand for the node as a whole, under RabbitMQ's names.
+"""Metrics of the node as a whole, under RabbitMQ's names.
 
-Counters only grow: what is gone stays in them.
+Counters never decrease: they include closed channels and deleted queues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Families = Iterable[Metric]
 
 
 def identity(request: Request, endpoint: str) -> Families:
-    """Families with the broker's identity and, as in RabbitMQ 4, the endpoint."""
+    """Return the families with the broker's identity and, as in RabbitMQ 4, the endpoint."""
     broker = requested.broker(request)
     build = GaugeMetricFamily(
         "rabbitmq_build_info",
@@ -67,7 +67,7 @@ def tally(request: Request) -> Tally:
 
 
 def churn(request: Request, prefix: str) -> Families:
-    """Churn statistics."""
+    """Return the churn statistics."""
     counts = Churn(*requested.node_figures(request).churn())
     return (
         _counter(f"{prefix}connections_opened", counts.connection_created, "Opened connections"),
@@ -81,18 +81,18 @@ def churn(request: Request, prefix: str) -> Families:
 
 
 def node_used(request: Request, prefix: str) -> Families:
-    """Resources used by the node."""
+    """Return the resources used by the node."""
     node = requested.node_figures(request).node()
     return (
         _gauge(f"{prefix}process_open_fds", node.files, "Open files"),
-        _gauge(f"{prefix}process_open_tcp_sockets", node.connections, "Connections of AMQP"),
+        _gauge(f"{prefix}process_open_tcp_sockets", node.connections, "AMQP connections"),
         _gauge(f"{prefix}process_resident_memory_bytes", node.resident, "Memory of the broker"),
         _gauge(f"{prefix}disk_space_available_bytes", node.disk_free or 0, "Free disk space"),
     )
 
 
 def node_limits(request: Request, prefix: str) -> Families:
-    """Resource limits of the node."""
+    """Return the resource limits of the node."""
     node = requested.node_figures(request).node()
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
@@ -106,7 +106,7 @@ def node_limits(request: Request, prefix: str) -> Families:
 
 
 def logins(request: Request, prefix: str) -> Families:
-    """Attempted logins, by protocol."""
+    """Return the attempted logins, by protocol."""
     tried = CounterMetricFamily(f"{prefix}auth_attempts", "Attempted logins", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
     wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Refused logins", labels=("protocol",))
@@ -127,11 +127,11 @@ def login_counts(states: Iterable[HomeState]) -> dict[str, tuple[int, int]]:
 
 
 def published(tally: Tally, channels: Sequence[ChannelFigures]) -> Families:
-    """Messages from publishers on all channels, closed ones included.
+    """Return the metrics of messages from publishers, on open and closed channels.
 
     Args:
-        tally: what all channels have counted.
-        channels: the open ones.
+        tally: counts of all channels, closed channels included.
+        channels: the open channels.
     """
     unconfirmed = sum([channel.unconfirmed for channel in channels])
     counted = {
@@ -166,7 +166,7 @@ CHANNEL_COUNTERS = {
     "messages_redelivered": "redeliver",
     "messages_acked": "ack",
 }
-"""Counters of channels: name among the metrics, and in a tally."""
+"""Counters of channels: the attribute of a tally, by the metric's name."""
 
 DELIVERED = {
     "delivered_consume_manual_ack": "deliver",
@@ -177,7 +177,7 @@ DELIVERED = {
     "redelivered": "redeliver",
     "acknowledged": "ack",
 }
-"""Counters of queues: name among the metrics, and in a tally."""
+"""Counters of queues: the attribute of a tally, by the metric's name."""
 
 
 def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: str, value: float) -> Metric:
@@ -190,7 +190,7 @@ def delivered(tallies: dict[str, Tally]) -> Families:
     """Return metrics of messages from queues, including deleted queues.
 
     Args:
-        tallies: of all queues, by kind.
+        tallies: counts of all queues, by kind of queue.
     """
     found: dict[str, CounterMetricFamily] = {}
     for name in ("delivered", *DELIVERED):
@@ -205,13 +205,13 @@ def delivered(tallies: dict[str, Tally]) -> Families:
 
 
 def dead(request: Request) -> Families:
-    """Dead-lettered and discarded messages."""
+    """Return the metrics of dead-lettered and discarded messages."""
     states, deaths = requested.node_figures(request).states(), Counter[tuple[str, str, str]]()
     for state in states:
         deaths.update(dict(state.deaths))
     labels = ("queue_type", "dead_letter_strategy")
     arrived = CounterMetricFamily(
-        "rabbitmq_global_messages_dead_lettered_confirmed", "letters that arrived", labels=labels
+        "rabbitmq_global_messages_dead_lettered_confirmed", "dead-lettered messages that reached queues", labels=labels
     )
     arrived.add_metric((_queue_type("quorum"), "at_least_once"), sum(state.letters for state in states))
     yield arrived
@@ -229,25 +229,25 @@ def _queue_type(kind: str) -> str:
 
 
 def vhosts(request: Request) -> Families:
-    """Status of virtual hosts; all are running."""
-    family = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a virtual host runs", labels=("vhost",))
+    """Return the status of virtual hosts; all are running."""
+    family = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "1 for a running virtual host", labels=("vhost",))
     for name in requested.broker(request).topology.vhosts:
         family.add_metric((name,), 1)
     return (family,)
 
 
 def exchange_names(request: Request) -> Families:
-    """Names of exchanges."""
+    """Return the names of exchanges."""
     return (_of_exchanges(request, "exchange_name", "An exchange", lambda exchange: 1),)
 
 
 def exchange_bindings(request: Request) -> Families:
-    """Numbers of bindings, by exchange."""
+    """Return the numbers of bindings, by exchange."""
     return (_of_exchanges(request, "exchange_bindings", "Bindings", lambda exchange: len(exchange.bindings)),)
 
 
 def _of_exchanges(request: Request, name: str, about: str, value: Callable[[Exchange], int]) -> Metric:
-    """A family with a value per exchange that has a name and is not internal."""
+    """Return a family with a value per exchange, without the default exchange and internal exchanges."""
     family = GaugeMetricFamily(f"rabbitmq_cluster_{name}", about, labels=("vhost", "exchange", "type"))
     for host in requested.broker(request).topology.vhosts.values():
         for exchange in host.exchanges.values():

@@ -1,8 +1,8 @@
-"""Prometheus metrics: RabbitMQ's names for equal meanings, ``jumpmq_`` for JumpMQ's own.
+"""Prometheus metrics: RabbitMQ's names for equal meanings, the prefix ``jumpmq_`` for JumpMQ's own.
 
-``/metrics`` has totals, the balance of each hash ring, consumer groups, and how far reader groups are behind;
-``/metrics/per-object`` has those of queues, channels and connections one by one; ``/metrics/detailed`` the families
-that one asks for. They are collected in small steps and written out in a thread, so that deliveries go on meanwhile.
+``/metrics`` has totals, the balance of each hash ring, consumer groups, and the lag of reader groups.
+``/metrics/per-object`` has the metrics of each queue, channel and connection. ``/metrics/detailed`` has the requested
+families. Metrics are collected in small steps and rendered in a thread, so that deliveries continue in between.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ OF_CLUSTER: dict[str, Callable[[Request], Iterable[Metric]]] = {
     "exchange_bindings": metric_families.exchange_bindings,
     "exchange_names": metric_families.exchange_names,
 }
-"""Families by RabbitMQ's names; the second ones are shown only on request."""
+"""Families of ``/metrics/detailed`` with the prefix ``rabbitmq_cluster_``, by RabbitMQ's names."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_AT_ONCE = 1000
-"""Lines rendered per slice."""
+"""Number of lines rendered per slice."""
 
 
 async def metrics(request: Request) -> Response:
@@ -62,7 +62,8 @@ async def metrics(request: Request) -> Response:
 
 
 async def metrics_per_object(request: Request) -> Response:
-    """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
+    """``GET /metrics/per-object``: as ``/metrics``, with the metrics of each queue, channel and connection in place of
+    sums."""
     objects = object_families.Objects(request)
     of_all = await _of_all(request, "per-object", objects)
     found = [one for one in of_all if not one.name.startswith("rabbitmq_channel_")]
@@ -79,7 +80,7 @@ async def metrics_detailed(request: Request) -> Response:
     Families are ``connection_churn_metrics``, ``node_coarse_metrics``, ``node_metrics``, ``auth_attempt_metrics``,
     ``queue_coarse_metrics``, ``queue_consumer_count``, ``queue_metrics``, ``channel_queue_exchange_metrics``,
     ``connection_coarse_metrics``, ``connection_metrics``, ``channel_metrics``, ``channel_exchange_metrics``,
-    ``channel_queue_metrics``, ``vhost_status``, ``exchange_bindings`` and ``exchange_names``; others have nothing here.
+    ``channel_queue_metrics``, ``vhost_status``, ``exchange_bindings`` and ``exchange_names``; other names are empty.
     """
     wanted = request.query_params.getlist("family")
     objects = object_families.Objects(request, request.query_params.getlist("vhost"))
@@ -132,7 +133,7 @@ class _CollectedFamilies:
 
 
 async def _of_all(request: Request, endpoint: str, objects: object_families.Objects) -> list[Metric]:
-    """Metrics of the whole broker."""
+    """Return the metrics of the whole broker."""
     broker, figures = requested.broker(request), requested.node_figures(request)
     channels = await objects.of("channel")
     hosts = broker.topology.vhosts.values()
@@ -153,7 +154,7 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
 
 
 async def _own(request: Request) -> dict[str, list[str]]:
-    """JumpMQ's own metrics per object."""
+    """Return JumpMQ's own metrics per object."""
     rings, readers = await ring_families.rings(request), await reader_families.readers(request)
     groups = await consumer_group_families.consumer_groups(request)
     return rings | readers | groups | await fence_families.fences(request)
@@ -170,15 +171,15 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
     "jumpmq_home_blocked_connections": ("Blocked AMQP connections of a home", lambda node: node.blocked),
     "jumpmq_home_open_fds": ("Open files of a home's process", lambda node: node.files),
     "jumpmq_home_commit_waiting_seconds": (
-        "How long clients of a home have waited for a commit, while none came",
+        "Seconds for which clients of a home have waited for a commit, without any commit",
         lambda node: round(node.commit_waiting, 3),
     ),
 }
-"""Metrics of a home, if several homes exist."""
+"""Metrics of each home, if several homes exist: help text, and function for the value."""
 
 
 def _homes(request: Request) -> list[Metric]:
-    """Metrics per home; empty with a single home."""
+    """Return the metrics per home; empty with a single home."""
     figures = requested.node_figures(request)
     states = figures.states()
     if len(states) + len(figures.down()) < 2:
@@ -195,10 +196,10 @@ def _homes(request: Request) -> list[Metric]:
 
 
 def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
-    """Messages that homes keep for remote homes until delivery."""
+    """Return the metrics of messages that homes keep for remote homes until delivery."""
     labels = ("home", "to")
-    messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on their way to another home", labels=labels)
-    octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Octets of messages on their way to another home", labels=labels)
+    messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on the way to another home", labels=labels)
+    octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Octets of messages on the way to another home", labels=labels)
     for state in states:
         for home, count, size in state.outbox:
             messages.add_metric((str(state.home), str(home)), count)
@@ -207,7 +208,7 @@ def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
 
 
 def _moves(states: Iterable[HomeState]) -> list[Metric]:
-    """Migrating queues, by home."""
+    """Return the metrics of migrating queues, by home."""
     moving = GaugeMetricFamily("jumpmq_moves", "Queues that move from or to a home", labels=("home",))
     about = "Longest time of a moving queue without progress"
     waiting = GaugeMetricFamily("jumpmq_longest_move_wait_seconds", about, labels=("home",))
@@ -219,7 +220,7 @@ def _moves(states: Iterable[HomeState]) -> list[Metric]:
 
 
 def _alarms(request: Request) -> list[Metric]:
-    """Memory held for messages, and alarms."""
+    """Return the metrics of memory held for messages, and of alarms."""
     node = requested.node_figures(request).node()
     held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
     for kind, octets in node.held.items():
@@ -227,10 +228,10 @@ def _alarms(request: Request) -> list[Metric]:
     memory, disk = "rabbitmq_alarms_memory_used_watermark", "rabbitmq_alarms_free_disk_space_watermark"
     return [
         held,
-        GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", node.memory_alarm),
-        GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", node.disk_alarm),
+        GaugeMetricFamily(memory, "1 while publishers are blocked because memory is short", node.memory_alarm),
+        GaugeMetricFamily(disk, "1 while publishers are blocked because disk space is short", node.disk_alarm),
         GaugeMetricFamily(
-            "jumpmq_losses", "What was found missing from the data directory and is not acknowledged", node.losses
+            "jumpmq_losses", "Unacknowledged losses of messages or definitions in the data directory", node.losses
         ),
         GaugeMetricFamily(
             "jumpmq_definitions_stand_still",
@@ -239,7 +240,7 @@ def _alarms(request: Request) -> list[Metric]:
         ),
         GaugeMetricFamily(
             "jumpmq_commit_waiting_seconds",
-            "How long clients have waited for a commit, while none came",
+            "Seconds for which clients have waited for a commit, without any commit",
             round(node.commit_waiting, 3),
         ),
     ]

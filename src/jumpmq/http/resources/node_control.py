@@ -40,7 +40,7 @@ async def environment(request: Request) -> Response:
 
 
 async def set_log_level(request: Request) -> Response:
-    """``PUT /api/nodes/{node}/log-level``: log from this level on, until the broker stops."""
+    """``PUT /api/nodes/{node}/log-level``: set the minimum level of logged records, until the broker stops."""
     require_node(request)
     level = (await requested.shaped_body(request, LEVEL))["level"]
     audit.record("set log level", user=requested.user(request).name, to=level)
@@ -50,7 +50,8 @@ async def set_log_level(request: Request) -> Response:
 
 
 async def set_listeners(request: Request) -> Response:
-    """``PUT /api/nodes/{node}/listeners``: listen for clients of AMQP no more, or again; who is connected stays so."""
+    """``PUT /api/nodes/{node}/listeners``: suspend or resume listening for AMQP clients. Connected clients stay
+    connected."""
     require_node(request)
     suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
     try:

@@ -1,7 +1,7 @@
-"""``/api/nodes/{node}/memory`` and ``/api/nodes/{node}/limits``: what memory is held for, and where publishers are
-blocked.
+"""``/api/nodes/{node}/memory``, memory held for messages by purpose, and ``/api/nodes/{node}/limits``, the limits at
+which publishers are blocked.
 
-RabbitMQ changes the limits through its own protocol between nodes, so that the second is JumpMQ's own.
+RabbitMQ changes the limits through the protocol between its nodes, so the second path is JumpMQ's own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def memory(request: Request) -> Response:
 
 
 async def set_limits(request: Request) -> Response:
-    """``PUT /api/nodes/{node}/limits``: change the limits of memory and free disk until the broker stops."""
+    """``PUT /api/nodes/{node}/limits``: set the limits of memory and free disk space, until the broker stops."""
     broker = requested.broker(request)
     await requested.node_figures(request).refresh()
     body = await requested.shaped_body(request, SHAPE)
@@ -40,7 +40,7 @@ async def set_limits(request: Request) -> Response:
         disk_limit = resources.disk_free_limit(body["disk_free_limit"]) if "disk_free_limit" in body else None
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    if memory_limit is not None:  # each process of the node has an equal part
+    if memory_limit is not None:  # the node's processes get equal parts
         memory_limit //= len(requested.node_figures(request).states())
     broker.set_limits(memory_limit, disk_limit)
     await requested.node_forwarder(request).act("set_limits", memory_limit, disk_limit)

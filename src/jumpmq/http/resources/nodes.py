@@ -34,11 +34,11 @@ END_TIMEOUT = 20.0
 """Maximum wait for the end of a home that another node serves, in seconds."""
 
 END_LOOK = 0.1
-"""Interval of looking whether it has ended, in seconds."""
+"""Seconds between checks whether the home has ended."""
 
 
 async def all_nodes(request: Request) -> Response:
-    """``GET /api/nodes``: the nodes; of unreachable ones only the state."""
+    """``GET /api/nodes``: the nodes of the cluster. Unreachable nodes have only the state."""
     broker = requested.broker(request)
     nodes = {broker.node, *broker.topology.nodes}
     await broker.figures.refresh()
@@ -55,8 +55,8 @@ async def one_node(request: Request) -> Response:
 
 
 async def forget_node(request: Request) -> Response:
-    """``DELETE /api/nodes/{node}``: remove a stopped node and its queues, and return the names of the
-    removed queues. Refused while another node serves durable queues of it.
+    """``DELETE /api/nodes/{node}``: remove a stopped node and its queues, and return the names of the removed queues.
+    Refused while another node serves the node's durable queues.
     """
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
@@ -78,14 +78,14 @@ async def forget_node(request: Request) -> Response:
 
 
 async def _end_served(request: Request, node: str, home: int) -> None:
-    """End a home that another node serves in place of a node.
+    """End a stopped node's home that another node serves.
 
     Raises:
-        BadRequest: the home still has something that would be lost.
-        CopiesUnavailable: it does not end.
+        BadRequest: the home has durable queues, or messages for other nodes.
+        CopiesUnavailable: the home does not end in time.
     """
     broker = requested.broker(request)
-    await changing.apply(request, LeaveHome(home))  # so that no queue comes meanwhile
+    await changing.apply(request, LeaveHome(home))  # from now on, no queue is placed at the home
     await broker.figures.refresh()
     if (has := _outlives(broker, home)) is not None:
         await changing.apply(request, LeaveHome(home, False))
@@ -99,7 +99,7 @@ async def _end_served(request: Request, node: str, home: int) -> None:
             while home in broker.running_homes:  # noqa: ASYNC110
                 await asyncio.sleep(END_LOOK)
             return
-    raise CopiesUnavailable(f"home {home} does not end: look into the log of node '{broker.node_serving(home)}'")
+    raise CopiesUnavailable(f"home {home} does not end: check the log of node '{broker.node_serving(home)}'")
 
 
 def _outlives(broker: Broker, home: int) -> str | None:
@@ -114,8 +114,8 @@ def _outlives(broker: Broker, home: int) -> str | None:
 
 
 async def contents(request: Request) -> Response:
-    """``GET /api/nodes/{node}/contents``: contents affected by a loss of the node: number of queues, of durable ones,
-    and of messages; sharded exchanges with their shards."""
+    """``GET /api/nodes/{node}/contents``: contents affected by a loss of the node: numbers of queues, durable queues
+    and messages; sharded exchanges with their shards."""
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = {broker.node: [broker.config.home]} | dict(broker.topology.nodes)
     if name not in homes:
@@ -140,7 +140,7 @@ def require_node(request: Request) -> None:
     """Refuse unless the path names the local node.
 
     Raises:
-        NotFound: it names another.
+        NotFound: the path names another node.
     """
     name = requested.name(request, "node")
     if name != requested.broker(request).node:
@@ -148,7 +148,7 @@ def require_node(request: Request) -> None:
 
 
 def _node(request: Request, name: str) -> dict[str, Any]:
-    """Return a node; of an unreachable one only the state, the time and the contents."""
+    """Return a node. An unreachable node has only the state, the copies and the workers."""
     broker = requested.broker(request)
     workers = _copies(broker, name) | {"workers": _workers(request, name)}
     if name == broker.node:
@@ -159,7 +159,7 @@ def _node(request: Request, name: str) -> dict[str, Any]:
 
 
 def _copies(broker: Broker, node: str) -> dict[str, int | bool]:
-    """Return the numbers of homes with copies that a node leads and follows, and whether one that it leads has too few;
+    """Return the numbers of homes with copies that a node leads and follows, and True if a led home has too few copies;
     nothing without a cluster.
     """
     if not (listed := broker.copies.listed()):
@@ -173,9 +173,9 @@ def _copies(broker: Broker, node: str) -> dict[str, int | bool]:
 def _workers(request: Request, name: str) -> list[dict[str, Any]]:
     """Return the processes of a node, with their homes. JumpMQ's own.
 
-    ``served_by`` is the node whose process serves the home meanwhile, where the node's own does not run.
-    ``cpu`` is the processor time that it takes, 1.0 being one processor as a whole.
-    ``messages`` of one that does not answer are those that it had when it last did.
+    ``served_by`` is the node whose process serves the home while the node's own process does not run.
+    ``cpu`` is the processor time per second: 1.0 is a whole processor.
+    ``messages`` of a process that does not answer is its last known number of messages.
     """
     broker, rates = requested.broker(request), request.app.state.rates
     absences, states = request.app.state.watch.absences.of, {one.home: one for one in broker.figures.states()}
@@ -249,7 +249,7 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
 
 
 def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
-    """Return the nodes with links from a node, with the octets waiting to be sent and the octets sent per second."""
+    """Return the nodes linked with a node, each with octets waiting to be sent and octets sent per second."""
     at, rates = requested.broker(request).node_serving, request.app.state.rates
     found: dict[str, dict[str, Any]] = {}
     for home, unsent, _ in node.links:

@@ -1,7 +1,7 @@
-"""Families of metrics of queues, channels and connections, under RabbitMQ's names: per object, or summed.
+"""Metrics of queues, channels and connections, under RabbitMQ's names: per object, or summed.
 
-They are collected, and written, in small steps, so that deliveries go on meanwhile: there may be a value for each of
-many thousand queues, too many to make objects of.
+Metrics are collected and rendered in small steps, so that deliveries continue in between. Values of many thousand
+queues are rendered directly as text, because objects of the Prometheus library would take too long.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Figure(NamedTuple):
     """A metric of an object.
 
     Attributes:
-        counted: whether it only grows; its name then ends with ``_total``.
-        adds_up: whether the sum over all objects means something.
+        counted: True for a counter, whose name ends with ``_total``; False for a gauge.
+        adds_up: True if the sum over all objects is meaningful.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Family:
 
     Attributes:
         of: ``queue``, ``channel``, ``connection``, ``ring`` or ``reader``.
-        labels: what an object is told from others by, and ``key`` gives.
-        figures: what ``read`` gives, in order.
+        labels: names of the labels that identify an object; ``key`` returns the labels' values.
+        figures: metrics of an object, in the order of the values returned by ``read``.
     """
 
     of: str
@@ -55,10 +55,10 @@ class Family:
 
 
 class Objects:
-    """The figures of all queues, channels and connections, of some virtual hosts or of all, each read once.
+    """Metrics of all queues, channels and connections, read at most once per request.
 
     Attributes:
-        vhosts: of these; of all if there are none.
+        vhosts: names of the virtual hosts; empty for all.
     """
 
     def __init__(self, request: Request, vhosts: Collection[str] = ()) -> None:
@@ -97,7 +97,7 @@ class MeasuredQueue(NamedTuple):
 
 
 async def each(request: Request, family: Family, prefix: str, objects: Objects) -> dict[str, list[str]]:
-    """The family with a value for each object: lines of text by the metric's name."""
+    """Return the family with a value per object: lines of text by metric."""
     return await lines(request, family, prefix, await objects.of(family.of))
 
 
@@ -125,7 +125,9 @@ def _escaped(text: str) -> str:
 
 
 async def summed(request: Request, family: Family, prefix: str, objects: Objects) -> list[Metric]:
-    """Return the family's metrics summed over all objects, without counters, which would fall with a deleted object."""
+    """Return the family's gauges, summed over all objects. Counters are left out: their sum would decrease with a
+    deleted object.
+    """
     read, totals = family.read(request), [0.0] * len(family.figures)
     async for one in requested.broker(request).slices.through(await objects.of(family.of)):
         totals = [total + (value or 0) for total, value in zip(totals, read(one), strict=True)]
@@ -186,8 +188,8 @@ MESSAGE_FIGURES = (
     Figure("queue_messages_bytes", "Octets of messages"),
     Figure("queue_messages_ready_bytes", "Octets of ready messages"),
     Figure("queue_messages_unacked_bytes", "Octets of unacknowledged messages"),
-    Figure("queue_messages_paged_out", "Messages on disk alone for want of memory"),
-    Figure("queue_messages_paged_out_bytes", "Octets of messages on disk alone for want of memory"),
+    Figure("queue_messages_paged_out", "Paged messages: on disk only, because memory is short"),
+    Figure("queue_messages_paged_out_bytes", "Octets of paged messages: on disk only, because memory is short"),
 )
 
 
@@ -258,7 +260,7 @@ FAMILIES: dict[str, Family] = {
         (
             CONSUMERS,
             Figure("queue_consumer_capacity", "Share of the time in which consumers had room", adds_up=False),
-            Figure("queue_consumer_utilisation", "The same", adds_up=False),
+            Figure("queue_consumer_utilisation", "Same value as the consumer capacity", adds_up=False),
             Figure("queue_process_memory_bytes", "Memory of the messages"),
             *MESSAGE_FIGURES,
         ),
@@ -312,4 +314,4 @@ FAMILIES: dict[str, Family] = {
         ("queue_vhost", "queue"),
     ),
 }
-"""Families by RabbitMQ's names, ordered for later families to replace metrics of earlier families."""
+"""Families by RabbitMQ's names. The order matters: a metric of a later family replaces an equal one of an earlier."""

@@ -1,4 +1,4 @@
-"""``/api/openapi.json``: the management API, described."""
+"""``/api/openapi.json``: description of the management API."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jumpmq.http.history import History
 
 COMPATIBLE_WITH = "3.10.8"
-"""Version of RabbitMQ's management API followed here; clients ask for the version."""
+"""Version of RabbitMQ with a compatible management API; clients check the version."""
 
 
 async def overview(request: Request) -> Response:
@@ -34,7 +34,7 @@ async def overview(request: Request) -> Response:
     broker, wanted = requested.broker(request), request.query_params.get("vhost")
     hosts = [host for host in requested.visible_hosts(request) if wanted in (None, host.name)]
     if wanted is not None and not hosts:
-        raise NotFound(f"no vhost '{wanted}' that you see")
+        raise NotFound(f"no vhost '{wanted}' visible to the user")
     names = [host.name for host in hosts]
     rates: Rates = request.app.state.rates
     stats, lengths = await rates.of_hosts(names)

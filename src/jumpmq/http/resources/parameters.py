@@ -1,7 +1,7 @@
 """``/api/parameters``, ``/api/global-parameters`` and the cluster's name, a global parameter.
 
-RabbitMQ keeps policies and limits as parameters, so that they are seen here, too, and may be set; components with
-parameters of their own there are none.
+RabbitMQ stores policies and limits as parameters. Therefore both are also visible here, and may be set. No other
+component has parameters.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ SHAPE = Shape({"value": ANY}, required=("value",), ignored=("component", "vhost"
 NAMED = Shape({"name": NAME}, required=("name",))
 ORDER = ("component", "name", "vhost")
 FOR_ADMINISTRATORS = ("vhost-limits", "operator_policy")
-"""The components whose parameters can be set, by administrators as by the endpoints of limits and operator policies."""
+"""Components with settable parameters. Only administrators may set them, as at the endpoints of limits and operator
+policies.
+"""
 
 
 async def all_parameters(request: Request) -> Response:
-    """``GET /api/parameters``: limits and operator policies, of all virtual hosts."""
+    """``GET /api/parameters``: limits and operator policies of all virtual hosts."""
     found = [one for host in requested.visible_hosts(request) for one in of_host(host)]
     return await answer_list(request, found, dict, ORDER)
 
 
 async def parameters_of_component(request: Request) -> Response:
-    """``GET /api/parameters/{component}``: ``vhost-limits``, ``operator_policy``, ``policy``, of all virtual hosts."""
+    """``GET /api/parameters/{component}``: parameters of all virtual hosts; the component is ``vhost-limits``,
+    ``operator_policy`` or ``policy``."""
     found = [one for host in requested.visible_hosts(request) for one in _of_component(request, host)]
     return await answer_list(request, found, dict, ORDER)
 
@@ -83,7 +86,7 @@ async def put_parameter(request: Request) -> Response:
 
 
 async def delete_parameter(request: Request) -> Response:
-    """``DELETE /api/parameters/{component}/{vhost}/{parameter}``: take limits or an operator policy away."""
+    """``DELETE /api/parameters/{component}/{vhost}/{parameter}``: remove limits or an operator policy."""
     host, name = requested.virtual_host(request), requested.name(request, "parameter")
     _require_administrator(request, requested.name(request, "component") in FOR_ADMINISTRATORS)
     match [one for one in _of_component(request, host) if one["name"] == name]:
@@ -111,7 +114,7 @@ async def one_global_parameter(request: Request) -> Response:
 
 
 async def put_global_parameter(request: Request) -> Response:
-    """``PUT /api/global-parameters/{parameter}``: keep any JSON under a name."""
+    """``PUT /api/global-parameters/{parameter}``: set a global parameter to any JSON value."""
     value, name = (await requested.shaped_body(request, SHAPE))["value"], requested.name(request, "parameter")
     _require_administrator(request, name == CLUSTER_NAME)
     existed = name in requested.broker(request).topology.global_parameters
@@ -131,14 +134,14 @@ def _require_administrator(request: Request, wanted: bool) -> None:
     """Require the tag administrator for a parameter, if the parameter's own endpoint requires the tag.
 
     Raises:
-        Unauthorized: the user is none.
+        Unauthorized: the user has no tag administrator.
     """
     if wanted:
         Access.ADMINISTRATOR.require(requested.user(request))
 
 
 def globally(broker: Broker) -> list[dict[str, Any]]:
-    """The global parameters of a broker."""
+    """Return the global parameters of a broker."""
     return [{"name": name, "value": value} for name, value in broker.topology.global_parameters.items()]
 
 
@@ -151,7 +154,7 @@ def _global_parameter(request: Request) -> dict[str, Any]:
 
 
 async def none(request: Request) -> Response:
-    """``GET /api/...``: an empty list, of objects that JumpMQ does not have."""
+    """``GET /api/...``: an empty list, for kinds of objects that JumpMQ does not have."""
     return await answer_list(request, list[dict[str, str]](), dict)
 
 
@@ -161,7 +164,7 @@ async def cluster_name(request: Request) -> Response:
 
 
 async def put_cluster_name(request: Request) -> Response:
-    """``PUT /api/cluster-name``: name the cluster; clients are told it from then on."""
+    """``PUT /api/cluster-name``: set the name of the cluster. Clients that connect later receive the name."""
     body = await requested.shaped_body(request, NAMED)
     await changing.apply(request, SetGlobalParameter(CLUSTER_NAME, body["name"]))
     return changing.deleted()
@@ -177,7 +180,7 @@ def of_host(host: VirtualHost) -> Iterator[dict[str, Any]]:
 
 def _of_component(request: Request, host: VirtualHost) -> Iterator[dict[str, Any]]:
     component = requested.name(request, "component")
-    if component == "policy":  # listed where they are asked for alone
+    if component == "policy":  # policies are listed only if requested as a component
         yield from (_policy(host, "policy", policy) for policy in host.policies.all(operator=False))
     else:
         yield from (one for one in of_host(host) if one["component"] == component)

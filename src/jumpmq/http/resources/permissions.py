@@ -21,7 +21,7 @@ SHAPE = Shape(dict.fromkeys(KEYS, TEXT), required=KEYS, ignored=("vhost", "user"
 
 
 async def all_permissions(request: Request) -> Response:
-    """``GET /api/permissions``: of all users in all virtual hosts."""
+    """``GET /api/permissions``: permissions of all users in all virtual hosts."""
     users = requested.broker(request).topology.users.values()
     found = [(user, vhost) for user in users for vhost in user.permissions]
     return await answer_list(request, found, lambda item: shown_permissions(*item), ("vhost", "user"))
@@ -33,7 +33,10 @@ async def one_permission(request: Request) -> Response:
 
 
 async def put_permission(request: Request) -> Response:
-    """``PUT /api/permissions/{vhost}/{user}``: set what a user may do in a virtual host: three regular expressions."""
+    """``PUT /api/permissions/{vhost}/{user}``: set the permissions of a user in a virtual host.
+
+    The body has three regular expressions: ``configure``, ``write`` and ``read``.
+    """
     topology, body = requested.broker(request).topology, await requested.shaped_body(request, SHAPE)
     vhost, name = requested.name(request, "vhost"), requested.name(request, "user")
     user = topology.users.get(name)
@@ -45,7 +48,7 @@ async def put_permission(request: Request) -> Response:
 
 
 async def delete_permission(request: Request) -> Response:
-    """``DELETE /api/permissions/{vhost}/{user}``: take a user's permissions in a virtual host away."""
+    """``DELETE /api/permissions/{vhost}/{user}``: remove a user's permissions in a virtual host."""
     user, vhost = _named(request)
     await changing.apply(request, ClearPermissions(user.name, vhost))
     return changing.deleted()
@@ -61,7 +64,7 @@ def _named(request: Request) -> tuple[User, str]:
     """Return the user and virtual host named in the path.
 
     Raises:
-        NotFound: there is no such user, or without permissions there.
+        NotFound: the user does not exist, or has no permissions in the virtual host.
     """
     vhost = requested.name(request, "vhost")
     user = requested.broker(request).topology.user(requested.name(request, "user"))

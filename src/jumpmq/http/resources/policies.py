@@ -35,16 +35,16 @@ def listings(operator: bool) -> tuple[Respond, Respond, Respond]:
     """Return the endpoints that list policies, or operator policies."""
 
     async def all_policies(request: Request) -> Response:
-        """``GET /api/policies``: of all virtual hosts."""
+        """``GET /api/policies``: policies of all virtual hosts."""
         hosts = requested.visible_hosts(request)
         return await answer_list(request, [one for host in hosts for one in host.policies.all(operator)], shown)
 
     async def policies_of_host(request: Request) -> Response:
-        """``GET /api/policies/{vhost}``."""
+        """``GET /api/policies/{vhost}``: policies of a virtual host."""
         return await answer_list(request, requested.virtual_host(request).policies.all(operator), shown)
 
     async def one_policy(request: Request) -> Response:
-        """``GET /api/policies/{vhost}/{name}``."""
+        """``GET /api/policies/{vhost}/{name}``: a policy."""
         host, name = requested.virtual_host(request), requested.name(request, "name")
         return answer_object(request, shown(host.policies.get(name, operator)))
 
@@ -52,10 +52,10 @@ def listings(operator: bool) -> tuple[Respond, Respond, Respond]:
 
 
 def changes(operator: bool) -> tuple[Respond, Respond]:
-    """The endpoints that set and clear a policy, or an operator policy."""
+    """Return the endpoints that set and clear a policy, or an operator policy."""
 
     async def set_policy(request: Request) -> Response:
-        """``PUT /api/policies/{vhost}/{name}``: set a policy, which takes effect at once."""
+        """``PUT /api/policies/{vhost}/{name}``: set a policy, with effect at once."""
         host, name = requested.virtual_host(request), requested.name(request, "name")
         change = _policy(host.name, name, await requested.body(request), operator)
         existed = host.policies.has(name, operator)
@@ -66,7 +66,7 @@ def changes(operator: bool) -> tuple[Respond, Respond]:
         return changing.put_answer(existed)
 
     async def clear_policy(request: Request) -> Response:
-        """``DELETE /api/policies/{vhost}/{name}``: take a policy away."""
+        """``DELETE /api/policies/{vhost}/{name}``: clear a policy."""
         host, name = requested.virtual_host(request), requested.name(request, "name")
         await changing.apply(request, (ClearOperatorPolicy if operator else ClearPolicy)(host.name, name))
         return changing.deleted()

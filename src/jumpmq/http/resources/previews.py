@@ -1,4 +1,4 @@
-"""Previews of policies and imports: matches and changes, before any takes effect. JumpMQ's own."""
+"""Previews of policies and imports: matches and changes, without any effect. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.policies import Policies
 
 SHOWN = 200
-"""Maximum number of matches and changes named; all are counted."""
+"""Maximum number of matches, and of changes, named in an answer. The counts include all."""
 
 IDENTITY = {
     "vhosts": ("name",),
@@ -44,7 +44,7 @@ IDENTITY = {
 
 UNNAMED = {"arguments", "destination_type"}
 FIXED = {"queues", "exchanges"}
-"""Sections whose existing entries cannot change by an import: the file would be refused."""
+"""Sections whose existing entries cannot change by an import: a file with a changed entry is refused."""
 
 Entry = dict[str, Any]
 
@@ -56,10 +56,10 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
         """``POST /api/preview/policies/{vhost}/{name}``: matches of a policy, and the objects where it would be in
         force.
 
-        The body is that of the ``PUT``. The answer counts ``queues`` and ``exchanges`` that it ``matches``, and where
-        it would be ``in_force``; ``items`` names the first ones, with the policy of higher priority that goes before.
-        ``discards`` counts what its limits would let go of at once (:class:`Discards`), at all nodes and workers;
-        ``uncounted`` in it names the nodes that do not answer.
+        The body is that of the ``PUT``. The answer has the numbers of ``queues`` and ``exchanges`` that the policy
+        ``matches``, and where the policy would be ``in_force``. ``items`` names the first matches, each with the policy
+        that has precedence, if any. ``discards`` counts the messages that the policy's limits would discard at once
+        (:class:`Discards`), at all nodes and workers; ``uncounted`` in it names the nodes that do not answer.
         """
         host, name = requested.virtual_host(request), requested.name(request, "name")
         body = await requested.shaped_body(request, POLICY)
@@ -74,8 +74,8 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
         return answer(matched | {"discards": await _of_all_homes(request, here, body)})
 
     async def preview_clearing(request: Request) -> Response:
-        """``GET /api/preview/policies/{vhost}/{name}/cleared``: what clearing a policy would let go of at once,
-        as where another policy with lower limits then is in force."""
+        """``GET /api/preview/policies/{vhost}/{name}/cleared``: the messages that clearing a policy would discard at
+        once, because another policy with lower limits would come into force."""
         host, name = requested.virtual_host(request), requested.name(request, "name")
         here = await _discards(request, host, host.policies.without_policy(name, operator))
         return answer({"discards": await _of_all_homes(request, here)})
@@ -85,14 +85,14 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
 
 @dataclass
 class Discards:
-    """Messages to be discarded at once under new limits.
+    """Numbers of messages and queues that new limits would discard at once.
 
     Attributes:
-        queues: how many queues would lose messages.
-        messages: by ``max-length``.
-        octets: of bodies, by ``max-length-bytes``, where ``max-length`` does not say.
-        streams: streams that would keep less: whole segments may go.
-        expiring: queues without a consumer that would be deleted if they stay unused (``expires``).
+        queues: number of queues that would lose messages.
+        messages: number of messages discarded by ``max-length``.
+        octets: octets of bodies discarded by ``max-length-bytes``, of queues that lose no message by ``max-length``.
+        streams: number of streams with a lower limit: whole segments may be removed.
+        expiring: number of queues without a consumer that would be deleted if they stay unused (``expires``).
     """
 
     queues: int = 0
@@ -125,7 +125,7 @@ def _is_less(before: Limits, after: Limits, name: str) -> bool:
 
 
 async def _of_all_homes(request: Request, here: Discards, body: Any = None) -> Entry:
-    """Return the discards here and at remote homes, which the request is sent to, and the nodes not answering."""
+    """Return the discards of all homes, and the nodes that do not answer. Remote homes get a copy of the request."""
     forwarder = requested.forwarder(request)
     answers = await forwarder.everywhere(request, body)
     found = asdict(here)
@@ -156,10 +156,11 @@ async def _discards(request: Request, host: VirtualHost, policies: Policies) -> 
 
 
 async def preview_definitions(request: Request) -> Response:
-    """``POST /api/preview/definitions``: what the import of a definitions file would change; nothing is.
+    """``POST /api/preview/definitions``: the changes that an import of a definitions file would make. Nothing is
+    changed.
 
-    The answer counts by section what is ``new``, ``changed`` and the ``same``, and names the first ``changes``: of what
-    is changed also which keys, and whether the import would be refused for it.
+    The answer has the numbers of ``new``, ``changed`` and ``same`` entries by section, and the first ``changes``. A
+    changed entry has the changed keys, and a flag if the import would be refused because of the entry.
     """
     requested.require_json(request)
     broker, found = requested.broker(request), await requested.body(request, requested.MAX_LONG_BODY)
@@ -191,7 +192,7 @@ def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Destination]]:
 
 
 def _goes_before(other: Policy, policy: Policy) -> bool:
-    """Return True if a second policy takes precedence where both match."""
+    """Return True if another policy has precedence for objects that match both policies."""
     if other.name == policy.name:
         return False
     return (-other.priority, other.name) < (-policy.priority, policy.name)

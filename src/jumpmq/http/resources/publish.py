@@ -1,4 +1,4 @@
-"""Publishing a message over HTTP: for trying things out, not for traffic."""
+"""Publishing of a single message over HTTP: for tests, not for traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jumpmq.topology import VirtualHost
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds for remote homes to answer."""
+"""Maximum seconds for the answer of remote homes."""
 
 PROPERTIES = Shape(
     {
@@ -46,11 +46,11 @@ SHAPE = Shape(
 
 
 async def publish(request: Request) -> JSONResponse:
-    """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
+    """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` is true if a queue received it.
 
-    A persistent message is on disk when this is answered. An unknown exchange is a 404. Where a queue refuses the
-    message, for its length say, the answer is 400, whatever others have taken. While memory or disk is short, here or
-    at the home of a queue, it is 503, with ``Retry-After``.
+    A persistent message is on disk before the answer. The answer is 404 for an unknown exchange. It is 400 if a queue
+    refuses the message, for example because the queue is full, even if other queues have accepted the message. It is
+    503, with ``Retry-After``, while memory or disk is short, at this home or at the home of a queue.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
@@ -79,7 +79,7 @@ async def publish(request: Request) -> JSONResponse:
     try:
         user = requested.principal(request)
         pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.sender)
-    except AMQPError as error:  # RabbitMQ answers 400 to all of them here
+    except AMQPError as error:  # as in RabbitMQ, each error of a publish is a 400
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     refused_there = None if pushed.sent is None else broker.refused(pushed.sent)
     await broker.committed()
@@ -89,7 +89,9 @@ async def publish(request: Request) -> JSONResponse:
 
 
 def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
-    """Return the reason of a refused message: a queue's node is down, or, in RabbitMQ's words, a queue refused it."""
+    """Return the reason of a refused message: a queue's node is down, or, in RabbitMQ's words, a queue refused the
+    message.
+    """
     names = [key] if not exchange else [one.destination for one in host.exchanges[exchange].bindings]
     bound = [host.declared[name].definition for name in names if name in host.declared]
     down = next((one for one in bound if one.home not in broker.running_homes), None)
@@ -100,12 +102,18 @@ def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
 
 
 async def _known(refused_there: asyncio.Future[bool]) -> bool:
-    """Return the answer of remote homes; a home short of memory or disk gives none."""
+    """Return the answer of remote homes.
+
+    Raises:
+        Blocked: no answer came in time: a home short of memory or disk does not answer.
+    """
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
             return await refused_there
     except TimeoutError:
-        raise Blocked(f"another home has not answered for {ANSWER_TIMEOUT:g} s; it may be done all the same") from None
+        raise Blocked(
+            f"another home has not answered for {ANSWER_TIMEOUT:g} s; the message may be published all the same"
+        ) from None
 
 
 def _payload(body: dict[str, Any]) -> bytes:

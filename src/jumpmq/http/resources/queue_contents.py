@@ -1,4 +1,4 @@
-"""The messages of a queue as JSON: looked at, taken, thrown away, or moved."""
+"""The messages of a queue as JSON: reading, purging, deleting and moving of messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MAX_COUNT = 10_000
 """Maximum number of messages per request."""
 
 TAKEN_AT_ONCE = 256 << 10
-"""Octets of messages taken before rendering."""
+"""Maximum octets of messages taken before rendering."""
 
 MAX_MOVED = 1_000_000
 """Maximum number of messages moved per request."""
 
 AT_ONCE = 500
-"""Messages settled per slice."""
+"""Number of messages settled per slice."""
 
 OUTCOMES = {
     "ack_requeue_true": Outcome.REQUEUED,
@@ -80,12 +80,12 @@ DELETE = Shape({"numbers": numbers(MAX_NUMBERS)}, required=("numbers",), ignored
 async def get(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` decides on their outcome.
 
-    They are taken in steps, with others served in between, who may take some of those behind; and fewer than asked for
-    where the answer would become long, but for one.
+    The messages are taken in steps, and other consumers, served in between, may take some of the following messages. A
+    long answer has fewer messages than requested, but at least one.
     """
     try:
         queue = requested.unlocked_queue(request)
-    except ResourceLocked as error:  # in the words of a client of AMQP, which RabbitMQ gets with
+    except ResourceLocked as error:  # an AMQP error, because RabbitMQ uses an AMQP client for this request
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     body = await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
@@ -122,16 +122,16 @@ class _Getting:
         self._queue, self._body, self._spans = queue, body, spans
         self._outcome = OUTCOMES[body["ackmode"]]
         self._taken: list[Message] = []
-        self._unshown: list[tuple[Message, bytes, int]] = []  # with body, and number of messages left behind
+        self._unshown: list[tuple[Message, bytes, int]] = []  # with body, and number of messages left in the queue
 
     def take_some(self, most: int) -> bool:
-        """Take messages for the time of a slice; returns whether there may be more.
+        """Take messages for the time of a slice; return True if more messages may follow.
 
         Args:
-            most: octets after which no more are taken.
+            most: octets after which no more messages are taken.
 
         Raises:
-            ResourceLocked: a consumer group takes the messages of the queue.
+            ResourceLocked: a consumer group consumes from the queue.
         """
         queue, until, octets = self._queue, time.perf_counter() + SLICE, 0
         queue.require_unshared()
@@ -152,7 +152,7 @@ class _Getting:
         return found
 
     def _take(self, messages: list[Message]) -> int:
-        """Count messages as got; return the octets of the messages."""
+        """Count messages as delivered by a get; return the octets of the messages."""
         self._taken += messages
         if self._outcome is Outcome.ACKNOWLEDGED:
             self._queue.got_unasked += 1
@@ -184,9 +184,9 @@ async def purge(request: Request) -> Response:
 
 
 async def retry(request: Request) -> JSONResponse:
-    """``POST /api/queues/{vhost}/{queue}/retries``: have all messages go on now that rest until they are tried again.
+    """``POST /api/queues/{vhost}/{queue}/retries``: retry all resting messages now.
 
-    The answer has ``messages``: how many rest, or wait for one of their key that does.
+    ``messages`` in the answer is the number of messages that rest, or wait for a resting message of their key.
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
@@ -205,22 +205,23 @@ def _purging(queue: Queue) -> Iterator[None]:
 async def move(request: Request) -> JSONResponse:
     """``POST /api/queues/{vhost}/{queue}/contents/move``: publish messages again, from the front, and remove them.
 
-    The destination is a ``queue``, an ``exchange``, with ``routing_key`` unless each message keeps its own, or
-    ``origin``: for dead letters, the queue that each died in last. Up to ``count`` are moved; unless given, what is
-    ready now. What cannot be moved goes back to its place: ``kept`` says how many, by the reason.
+    The destination is a ``queue``, an ``exchange`` (with a ``routing_key``, unless each message keeps its own), or
+    ``origin``: for dead letters, the queue where each message died last. At most ``count`` messages are moved; by
+    default all messages that are ready now. A message that cannot be moved returns to its position: ``kept`` has the
+    numbers of such messages, by reason.
 
-    With ``numbers``, only those messages are moved that have them; with any of ``from``, ``to``, ``since``, ``key``,
-    ``header``, ``value`` and ``text`` those for which that is so. A request looks at a bounded number of them: where
-    ``next`` is not null, there may be more ``from`` there.
+    With ``numbers``, only the messages with these numbers are moved; with any of ``from``, ``to``, ``since``, ``key``,
+    ``header``, ``value`` and ``text``, only the messages that meet these conditions. A request searches a bounded
+    number of messages: if ``next`` is not null, the next request continues ``from`` there.
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     body = await requested.shaped_body(request, MOVE)
     given = [key for key in ("queue", "exchange", "origin") if body.get(key) not in (None, False)]
     if len(given) != 1:
-        raise BadRequest("one of 'queue', 'exchange' and 'origin' has to be given")
+        raise BadRequest("exactly one of 'queue', 'exchange' and 'origin' must be given")
     if "routing_key" in body and given != ["exchange"]:
-        raise BadRequest("'routing_key' is for an exchange")
+        raise BadRequest("'routing_key' needs an 'exchange'")
     broker = requested.broker(request)
     if broker.alarms.active:
         raise Blocked(f"publishers are blocked: {broker.alarms.reason}")
@@ -241,7 +242,7 @@ async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple
     wanted = body.keys() & WANTED.keys
     if "numbers" in body:
         if wanted or "count" in body:
-            raise BadRequest("with 'numbers' nothing else chooses messages")
+            raise BadRequest("'numbers' excludes all other conditions")
         return body["numbers"], {}
     search = Search(requested.broker(request).slices, queue, wanted_of(queue, body))
     found = [message.seq async for message in search.found(body.get("count", MAX_MOVED))]
@@ -249,9 +250,9 @@ async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple
 
 
 async def delete(request: Request) -> JSONResponse:
-    """``POST /api/queues/{vhost}/{queue}/contents/delete``: delete the ready messages with these ``numbers`` for good.
+    """``POST /api/queues/{vhost}/{queue}/contents/delete``: delete the ready messages with the given ``numbers``.
 
-    The answer has how many were ``deleted``; the rest is not there any more, or is held by consumers.
+    ``deleted`` in the answer is the number of deleted messages. All others are gone, or delivered to consumers.
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)

@@ -1,4 +1,4 @@
-"""The ready messages of queues as an Arrow stream: a snapshot, nothing is consumed. Of a stream, any range of it."""
+"""The ready messages of queues, or a range of a stream, as an Arrow stream. Nothing is consumed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MAX_QUEUES = 50_000
 """Maximum number of queues in a request."""
 
 WRITTEN_AT_ONCE = 500
-"""Members of an answer written per slice."""
+"""Number of an answer's members written per slice."""
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
     """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range.
 
-    Of a stream, numbers are offsets, and ``since=SECONDS`` may stand for ``from``: what was published then or later, in
-    seconds since the epoch.
+    For a stream, the numbers are offsets. ``since=SECONDS`` (since the epoch) in place of ``from`` selects messages
+    published at that time or later.
     """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
@@ -46,12 +46,13 @@ async def ready_messages(request: Request) -> StreamingResponse:
 
 
 async def ready_slices(request: Request) -> Response:
-    """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, in order.
+    """``POST /api/messages/{vhost}``: the ready messages in ranges of several queues, in order.
 
-    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. Of several homes,
-    the ranges of one come behind those of another. With ``whole``, for streams only, the answer is 410 unless they
-    still have all that is asked for. With ``"ids": {QUEUE: ID, ...}`` and ``"identity"``, as ``/api/ranges`` and its
-    header have told them, it is 410 where another queue, or another broker, has the name now.
+    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. The ranges of
+    several homes are not mixed: one home's ranges follow another's. With ``whole``, for streams only, the answer is 410
+    unless the streams have all requested messages. ``"ids": {QUEUE: ID, ...}`` and ``"identity"`` are values of the
+    answer and header of ``/api/ranges``: the answer is 410 if the name now belongs to another queue, or to another
+    broker.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     slices = [
@@ -82,18 +83,27 @@ def _of(slices: list[Any], queues: list[str]) -> list[Any]:
 
 
 async def ranges(request: Request) -> Response:
-    """``POST /api/ranges/{vhost}``: where the ready messages of queues begin and end, and how many they are.
+    """``POST /api/ranges/{vhost}``: first number, last number and count of the ready messages of queues.
 
-    The body is ``{"exchange": NAME}``, for all queues bound to it, directly or through other exchanges, or ``{"queues":
-    [NAME, ...]}``, or both, the answer ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages": COUNT, "type": KIND,
-    "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
-    deleted and declared again, or has moved, has another ``id``; a stream that moves keeps it. Where messages with
-    higher numbers may be delivered before others, there is ``"by_priority": true``. With ``"timestamp": SECONDS`` a
-    stream has ``"seq_at": SEQ`` too, the first message published then or later, else the next one; with ``"marks":
-    {NAME: SEQ, ...}`` it has a ``"mark"``, a number that tells that message from any other that had its offset before
-    the data directory was restored from a backup, null where the message is not there. With ``"missing": true`` null
-    stands for a queue that is not there. The answer is 503 while a queue is on its way from home to home. The header
-    ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
+    The body is ``{"queues": [NAME, ...]}``, or ``{"exchange": NAME}`` for all queues bound to the exchange, directly or
+    through other exchanges, or has both keys. The answer is ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages":
+    COUNT, "type": KIND, "id": ID}, ...}``:
+
+    - ``last_seq`` is the number of the latest message that the queue received.
+    - ``id`` changes if the queue is deleted and declared again, and if a queue other than a stream moves.
+    - ``"by_priority": true`` marks a queue that may deliver messages with higher numbers before others.
+
+    Further keys of the body:
+
+    - ``"timestamp": SECONDS``: a stream also has ``"seq_at": SEQ``, the first message published at that time or later;
+      without such a message, the number of the next message.
+    - ``"marks": {NAME: SEQ, ...}``: a stream also has a ``"mark"``, a number that identifies the message at the offset;
+      null if the message is missing. If the data directory is restored from a backup, a later message at the same
+      offset has another mark.
+    - ``"missing": true``: a missing queue has the value null; otherwise the answer is 404.
+
+    The answer is 503 while a queue moves between homes. The header ``JumpMQ-Identity`` identifies the broker, if the
+    broker has a data directory.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     names = body.get("queues", [])
@@ -128,7 +138,7 @@ async def ranges(request: Request) -> Response:
 
 
 async def _object(members: dict[str, dict[str, Any] | None], slices: Slices) -> AsyncIterator[bytes]:
-    """A JSON object, written some members at a time."""
+    """Yield a JSON object in parts of some members."""
     text = ["{"]
     async for number, (name, value) in slices.through(enumerate(members.items())):
         text.append(f"{',' if number else ''}{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}")
@@ -139,10 +149,10 @@ async def _object(members: dict[str, dict[str, Any] | None], slices: Slices) -> 
 
 
 def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
-    """Parse the slices of a body: a queue, and ``length`` - 1 numbers; null stands for no number.
+    """Parse the slices of a body. A slice is a queue, and ``length`` - 1 numbers, each possibly null.
 
     Raises:
-        BadRequest: they are something else.
+        BadRequest: a slice has another form.
     """
     slices = body.get("slices")
     if not isinstance(slices, list) or len(slices) > MAX_SLICES:
@@ -212,7 +222,7 @@ def _require_whole(queue: Queue, first: int, last: int) -> None:
     """Refuse unless a stream has all messages of a range.
 
     Raises:
-        Gone: it has not.
+        Gone: some of the messages are missing.
     """
     if not queue.append_only:
         raise BadRequest(f"queue '{queue.name}' is of type {queue.type}: reads may have gaps")

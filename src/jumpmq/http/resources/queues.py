@@ -74,8 +74,9 @@ async def all_queues(request: Request) -> Response:
     """``GET /api/queues?type=classic,quorum&node=NODE&where=full``: queues of all virtual hosts, optionally by kind,
     node and state.
 
-    ``where`` is for queues that want a look: ``unattended`` have messages and no consumer, ``growing`` had fewer some
-    seconds ago, ``full`` have at least 95 % of their ``max-length``. Streams are not among them.
+    ``where`` selects queues that need attention: ``unattended`` queues have messages and no consumer, ``growing``
+    queues had fewer messages some seconds ago, ``full`` queues have at least 95 % of their ``max-length``. Streams are
+    never selected.
     """
     hosts = requested.visible_hosts(request)
     return await _answer(request, [queue for host in hosts for queue in host.queue_definitions()])
@@ -120,12 +121,12 @@ def _emptiest(broker: Broker, node: str) -> int:
     """Return the running home of a node with the fewest queues.
 
     Raises:
-        BadRequest: all of them are left.
+        BadRequest: all homes of the node are being removed.
     """
     topology = broker.topology
     homes = [one for one in topology.nodes[node] if one in broker.running_homes and one not in topology.left]
     if not homes:
-        raise BadRequest(f"node {node} is left: no queue is placed there")
+        raise BadRequest(f"node {node} is being removed: no queue is placed there")
     return min(homes, key=lambda one: (topology.holdings.queues_by_home[one], one))
 
 
@@ -147,10 +148,10 @@ async def act(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/actions``: ``move`` a queue to another node, or home. ``sync`` and
     ``cancel_sync`` do nothing: there are no mirrors.
 
-    The queue is at its new home at once, and ``moving_from`` says whence messages are still on their way. A stream
-    stays until another node has a copy of its files: ``moving_to`` says that it is being made, ``move_failed`` why it
-    was not; to move it to where it is ends that. Without ``node`` or ``home`` it is the home with the fewest queues, on
-    another node if there is one.
+    A queue is at its new home at once; ``moving_from`` is the node from which messages are still moving. A stream stays
+    until the other node has a copy of the stream's files: meanwhile ``moving_to`` is the other node, and
+    ``move_failed`` is the reason of a failed copy. A move of a stream to its present node cancels the copy. Without
+    ``node`` and ``home``, the queue moves to the home with the fewest queues, on another node if possible.
     """
     definition = requested.queue_definition(request)
     body = await requested.shaped_body(request, ACTION)
@@ -193,8 +194,8 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
 
 
 async def rebalance(request: Request) -> Response:
-    """``POST /api/rebalance/queues``: have each home be led by its own node, and move queues from the fullest to the
-    emptiest homes, a few at a time; answered before the first move."""
+    """``POST /api/rebalance/queues``: let each home be led by its own node again, and move queues from homes with many
+    queues to homes with few, a few at a time. Answered before the first move."""
     broker = requested.broker(request)
     for one in broker.copies.listed():
         if one.wanted_leader not in ("", one.seat):
@@ -255,7 +256,7 @@ async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -
 
 
 def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
-    """Return a queue, with the samples in the query; None if it is gone."""
+    """Return a queue, with the samples in the query; None if the queue was deleted."""
     history: History = request.app.state.history
     found = shown(request, definition, figures)
     if found is None:
@@ -264,8 +265,8 @@ def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigure
 
 
 def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
-    """Return a queue in the format of RabbitMQ's management API, with the number of its youngest message
-    (``last_seq``); None if it is gone."""
+    """Return a queue in the format of RabbitMQ's management API, with the number of its latest message (``last_seq``);
+    None if the queue was deleted."""
     rates: Rates = request.app.state.rates
     host = requested.broker(request).topology.vhosts.get(definition.vhost)
     declared = host.declared.get(definition.name) if host is not None else None
@@ -302,8 +303,8 @@ def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
 
 
 def _copies(request: Request, definition: QueueDefinition) -> dict[str, Any]:
-    """Return where the copies of a durable queue's home are, with RabbitMQ's names; nothing without copies."""
-    if not hasattr(request.state, "copies"):  # read once a request: many queues are shown
+    """Return the nodes with copies of a durable queue's home, under RabbitMQ's names; nothing without copies."""
+    if not hasattr(request.state, "copies"):  # read once per request, because many queues may be shown
         listed = requested.broker(request).copies.listed()
         request.state.copies = {
             one.home: {"leader": one.leader, "members": list(one.members), "online": one.online}
@@ -315,8 +316,9 @@ def _copies(request: Request, definition: QueueDefinition) -> dict[str, Any]:
 
 
 def _down_since(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any]:
-    """Since when (seconds since the epoch) the queue's home does not answer: all else of such a queue
-    is unknown, and shown as 0."""
+    """Return the begin of the absence of the queue's home, in seconds since the epoch; nothing if the home answers. The
+    metrics of a queue with an absent home are unknown, and shown as 0.
+    """
     watch: Watch = request.app.state.watch
     absence = watch.absences.of.get(definition.home)
     if figures.state != "down" or absence is None:
@@ -330,7 +332,7 @@ def _move_under_way(topology: Topology, definition: QueueDefinition) -> dict[str
 
 
 def _message_figures(figures: QueueFigures) -> dict[str, Any]:
-    """Return the numbers of messages by state, as far as known for this kind of queue, and the octets of bodies."""
+    """Return the numbers of messages by state, if known for the kind of queue, and the octets of bodies."""
     found = figures.messages
     if found is None:
         return {}

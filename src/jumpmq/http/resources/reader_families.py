@@ -1,4 +1,4 @@
-"""The metrics of groups of readers, by queue: how far each is behind. JumpMQ's own."""
+"""Metrics of reader groups, by queue: lag and outstanding messages. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACES = Family(
         Figure("reader_messages_reserved", "Messages read and not yet acknowledged"),
         Figure("reader_oldest_reserved_seconds", "Age of the oldest message read and not yet acknowledged"),
         Figure("reader_messages_ready", "Messages not yet reserved by the group: the lag"),
-        Figure("reader_messages_ready_bytes", "Octets of these"),
+        Figure("reader_messages_ready_bytes", "Octets of messages not yet reserved by the group: the lag"),
     ),
     lambda request: _figures,
 )
@@ -39,7 +39,7 @@ UNREAD = Family(
 
 
 async def readers(request: Request) -> dict[str, list[str]]:
-    """The metrics of all groups: lines of text by the metric's name."""
+    """Return the metrics of all groups: lines of text by metric."""
     broker = requested.broker(request)
     unread = [(name, len(await requested.node_figures(request).unread(name))) for name in list(broker.topology.vhosts)]
     places = await requested.node_figures(request).readers()

@@ -35,13 +35,14 @@ from jumpmq.topology import VirtualHost
 MAX_LEASE = 86400.0
 
 IS_STREAM = (
-    "is a stream: it is read by offsets, and not by reservations; unbind the stream from the exchange, or name the "
+    "is a stream: streams are read by offsets, not by reservations; unbind the stream from the exchange, or name the "
     "queues to read instead of the exchange"
 )
 
 
 async def list_groups(request: Request) -> JSONResponse:
-    """``GET /api/readers/{vhost}``: the groups of a virtual host that have something in a queue the user may read."""
+    """``GET /api/readers/{vhost}``: the reader groups of a virtual host, with their positions in queues that the user
+    may read."""
     host = requested.virtual_host(request)
     found = [
         {"name": group.shown_name, "user": group.user, **_shown(request, group)}
@@ -63,9 +64,9 @@ async def _told_by_others(request: Request) -> list[Any]:
 async def all_groups(request: Request) -> JSONResponse:
     """``GET /api/readers``: the reader groups of all visible virtual hosts, an entry per queue.
 
-    Of each ``reserved`` and ``ready`` messages (not yet reserved: how far the group is behind), the octets of the
-    latter (``ready_octets``), the ``age`` of the oldest reserved one, whether a query is ``alive``, and how much of its
-    ``lease`` is left, all in seconds.
+    An entry has the numbers of ``reserved`` messages and of ``ready`` messages (not yet reserved: the group's lag), the
+    octets of ready messages (``ready_octets``), the ``age`` of the oldest reserved message in seconds, ``alive`` (true
+    while a query reads), and the remaining ``lease`` in seconds.
     """
     hosts = requested.visible_hosts(request)
     groups = [group for host in hosts for group in _groups(request).groups(host.name)]
@@ -81,7 +82,11 @@ async def all_groups(request: Request) -> JSONResponse:
 
 
 def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
-    """A group's place in a queue; ``now`` is by the event loop's clock."""
+    """Return a group's position in a queue in short form.
+
+    Args:
+        now: current time by the event loop's clock.
+    """
     oldest, figures = place.oldest, place.queue.figures()
     return {
         "vhost": group.vhost,
@@ -102,10 +107,10 @@ def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[
 
 
 async def list_unread(request: Request) -> JSONResponse:
-    """``GET /api/unread/{vhost}``: the queues that have messages and no reader: no consumer and no living query.
+    """``GET /api/unread/{vhost}``: the queues with messages and without a reader: no consumer, and no living query.
 
-    Of each its ``name``, how many messages are ``ready``, and whether it is ``bound`` to another exchange than the
-    default one.
+    An entry has the ``name``, the number of ``ready`` messages, and ``bound``: true for a queue bound to an exchange
+    other than the default exchange.
     """
     host = requested.virtual_host(request)
     unread: list[dict[str, Any]] = []
@@ -121,12 +126,12 @@ async def list_unread(request: Request) -> JSONResponse:
 async def show(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}/{group}?session=TEXT``: the positions of a reader group in readable queues.
 
-    With a ``session``, 409 is the answer where another query has taken over. ``owner_epoch`` is the number under which
-    the query reads, null after a restart of the broker until it reserves again.
+    With a ``session``, the answer is 409 if another query has taken over the group. ``owner_epoch`` is the owner's
+    number of the query; null after a restart of the broker until the next reservation.
     """
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     known = _groups(request).group(host.name, name)
-    asked = {**request.query_params, **await requested.body(request)}  # other homes send its part of the session
+    asked = {**request.query_params, **await requested.body(request)}  # a forwarded request has the session in the body
     session = _session(request, asked)
     if known is not None and session is not None:
         known.require_session(session, asyncio.get_running_loop().time())
@@ -142,8 +147,8 @@ async def show(request: Request) -> JSONResponse:
 async def open_session(request: Request) -> JSONResponse:
     """``POST /api/readers/{vhost}/{group}/open``: begin the session of a query that reads for the group.
 
-    The body is ``{"query": NAME, "lease": SECONDS}``, the answer ``{"session": TEXT}``, to be sent with all that
-    follows. While a session is alive, 409 is the answer to queries of other names.
+    The body is ``{"query": NAME, "lease": SECONDS}``. The answer is ``{"session": TEXT}``; all following requests must
+    have the session. While a session is alive, the answer to queries of other names is 409.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     requested.broker(request).authorization.require_any(requested.principal(request), host.name, "read")
@@ -153,14 +158,15 @@ async def open_session(request: Request) -> JSONResponse:
         raise BadRequest("'query' must be a name of 1 to 255 characters")
     session = await _groups(request).open(host.name, name, query, _lease(body))
     forwarder = requested.forwarder(request)
-    told = await forwarder.everywhere(request, body)  # a home that is down is told when up
+    told = await forwarder.everywhere(request, body)  # an absent home learns of the session later
     return JSONResponse({"session": forwarder.joined_session(session, told)})
 
 
 async def attend(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/attend``: no end is sent; when the connection breaks, the query is gone.
+    """``POST /api/readers/{vhost}/{group}/attend``: attend a session by an answer without an end. When the connection
+    breaks, the query counts as dead.
 
-    The body is ``{"session": TEXT}``; a group or session that is not known is 412.
+    The body is ``{"session": TEXT}``. The answer is 412 for an unknown group or session.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
@@ -179,23 +185,27 @@ async def attend(request: Request) -> Response:
 
 
 async def reserve(request: Request) -> JSONResponse:
-    """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge messages and reserve more; answered when durable.
+    """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge reservations and reserve more messages. Answered when
+    both are durable.
 
     The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
     or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT,
-    "seen": {...}}``.
-    Queues that are bound to the exchange are added with offset null. 423 is the answer while a consumer group takes the
-    messages of one of the queues, and, where it does not share, while a query of another group reads one. The answer is
-    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "ready_octets": OCTETS, "oldest": TIME,
-    "owner_epoch": NUMBER}, ...}, "lost": {NAME: COUNT or null, ...}, "seen": {...}}``, where ``messages`` are
-    outstanding, the ``oldest`` of them published at that time in seconds since the epoch (null if there is none),
-    ``ready`` are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
-    ``owner_epoch`` is the number under which the query reads, higher than those of the queue's earlier owners. ``seen``
-    is what there is of the broker's data directories, to be sent with the next request: 410 is the answer where one is
-    older then, as it was restored from a backup, unless ``accept_loss`` is true.
+    "seen": {...}}``. Queues bound to the exchange are added with offset null.
 
-    Queues whose home is down stay where they are (``"down": true``), and the others go on; but where there is a
-    ``last_seq``, 404 is the answer.
+    The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "ready_octets": OCTETS,
+    "oldest": TIME, "owner_epoch": NUMBER}, ...}, "lost": {NAME: COUNT or null, ...}, "seen": {...}}``:
+
+    - ``messages``: number of outstanding messages. ``oldest``: publishing time of the oldest outstanding message, in
+      seconds since the epoch; null without messages.
+    - ``ready``, ``ready_octets``: messages not yet reserved.
+    - ``owner_epoch``: the owner's number of the query, higher than the numbers of the queue's earlier owners.
+    - ``lost``: deleted queues, with the numbers of messages lost with them (null if unknown).
+    - ``seen``: state of the broker's data directories, for the next request.
+
+    The answer is 410 if a data directory is older than in ``seen``, because it was restored from a backup, unless
+    ``accept_loss`` is true. It is 423 while a consumer group consumes from one of the queues, and, unless both groups
+    share, while another group's query reads one of them. Queues of an absent home keep their offset (``"down": true``),
+    and the other queues proceed; with a ``last_seq``, the answer is 404 instead.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     offsets = _numbers(body, "queues", nullable=True)
@@ -249,7 +259,7 @@ async def reserve(request: Request) -> JSONResponse:
         bodies = {
             home: (queues, _for_home(body, home, queues, offsets) | shares[home]) for home, queues in away.items()
         }
-        if wanted.last_seqs:  # the query is complete when it has read all of them
+        if wanted.last_seqs:  # a query with last numbers must read all queues
             answers = dict(zip(bodies, await forwarder.asked(request, host, bodies), strict=True))
         else:
             answers = await forwarder.asked_of_running(request, bodies)
@@ -266,9 +276,7 @@ async def reserve(request: Request) -> JSONResponse:
 async def _who_knows(
     request: Request, forwarder: Forwarder, host: VirtualHost, body: dict[str, Any], gone: list[str]
 ) -> list[int]:
-    """Return the remote home that knows the number of messages lost with a group's deleted queues;
-    empty if none does.
-    """
+    """Return the remote homes that know the numbers of messages lost with a group's deleted queues."""
     found = []
     for home in forwarder.others:
         asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
@@ -298,9 +306,10 @@ def _part_of_session(body: dict[str, Any], home: int) -> dict[str, Any]:
 async def read(request: Request) -> Response:
     """``POST /api/readers/{vhost}/{group}/read``: the messages of parts of reservations, in order.
 
-    The body is ``{"slices": [[QUEUE, AFTER, UPTO, FIRST, COUNT], ...], "columns": [...], "accept_loss": false}``: of
-    the reservations AFTER + 1 to UPTO (null: behind what is acknowledged), COUNT messages from position FIRST (null:
-    all that follow). The header ``JumpMQ-Messages`` tells how many these are.
+    The body is ``{"slices": [[QUEUE, AFTER, UPTO, FIRST, COUNT], ...], "columns": [...], "accept_loss": false}``. A
+    slice selects the reservations AFTER + 1 to UPTO (AFTER null: from the first unacknowledged reservation), and of
+    their messages COUNT messages from position FIRST on (COUNT null: all following). The header ``JumpMQ-Messages`` is
+    the number of messages in the answer.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     slices = [
@@ -318,7 +327,8 @@ async def read(request: Request) -> Response:
 async def read_one(request: Request) -> StreamingResponse:
     """``GET .../queues/{queue}/messages?after=A&upto=B&columns=...``: the messages of reservations A + 1 to B.
 
-    Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
+    Without ``after``, the messages of all unacknowledged reservations up to B. The header ``JumpMQ-Messages`` is the
+    number of messages in the answer.
     """
     host, name, queue = requested.virtual_host(request), _name(request), requested.queue(request)
     after = requested.number(request, "after") if "after" in request.query_params else None
@@ -328,7 +338,7 @@ async def read_one(request: Request) -> StreamingResponse:
 
 
 async def commit(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/commit``: acknowledge, answer when it is durable.
+    """``POST /api/readers/{vhost}/{group}/commit``: acknowledge reservations. Answered when the change is durable.
 
     The body is ``{"queues": {NAME: OFFSET, ...}, "session": TEXT}``.
     """
@@ -351,7 +361,7 @@ async def commit(request: Request) -> Response:
 
 
 async def renew(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases start again.
+    """``POST /api/readers/{vhost}/{group}/renew``: renew the group's leases.
 
     The body is ``{"session": TEXT}``.
     """
@@ -364,7 +374,7 @@ async def renew(request: Request) -> Response:
 
 
 async def release(request: Request) -> Response:
-    """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
+    """``DELETE /api/readers/{vhost}/{group}``: return all reserved messages to their queues, and delete the group."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     _require_read(request, host, name)
     forwarder, is_known = requested.forwarder(request), False
@@ -383,13 +393,13 @@ async def release(request: Request) -> Response:
 
 
 class Attendance(Response):
-    """An answer that lasts until the client disconnects or the broker stops, and then calls back."""
+    """An answer that lasts until the client disconnects or the broker stops, and then detaches the session."""
 
     def __init__(self, groups: ReaderGroups, vhost: str, group: str, session: str) -> None:
         super().__init__(status_code=200)
         self._groups = groups
         self._subject = vhost, group, session
-        self.others: list[OpenAnswer] = []  # the answers of other homes, where the session is attended too
+        self.others: list[OpenAnswer] = []  # open answers of remote homes to the same request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -398,7 +408,7 @@ class Attendance(Response):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"\n", "more_body": True})
         try:
-            with contextlib.suppress(asyncio.CancelledError):  # the broker stops, and that is no error
+            with contextlib.suppress(asyncio.CancelledError):  # the broker stops: not an error
                 while (await receive())["type"] != "http.disconnect":
                     pass
             await send({"type": "http.response.body", "body": b""})
@@ -443,8 +453,8 @@ def _name(request: Request, *, also_others: bool = False) -> str:
     """Return the name of the group in the path: the user's own, or one made by an earlier version.
 
     Args:
-        also_others: whether an administrator's request may mean another user's, where there is no own one; the query's
-            ``user`` says whose.
+        also_others: True to let an administrator name another user's group, if the administrator has no group of the
+            name. The query's ``user`` names the other user.
     """
     host, name = requested.virtual_host(request), requested.name(request, "group")
     if OWNED in name:
@@ -478,7 +488,7 @@ def _require_read(request: Request, host: VirtualHost, name: str) -> None:
     """Refuse unless the user may read every queue in which the group has a place.
 
     Raises:
-        AccessRefused: the user may not.
+        AccessRefused: the user may not read a queue.
     """
     group = _groups(request).group(host.name, name)
     for place in group.places.values() if group is not None else ():
@@ -502,7 +512,7 @@ def _numbers(body: dict[str, Any], key: str, *, nullable: bool = False) -> dict[
 def _seen(body: dict[str, Any]) -> dict[str, tuple[str, int]]:
     seen = body.get("seen", {})
     if not isinstance(seen, dict) or not all(_is_start(one) for one in seen.values()):
-        raise BadRequest(f"'seen' must be what an answer has told, not {str(seen)[:100]}")
+        raise BadRequest(f"'seen' must be the value of an earlier answer, not {str(seen)[:100]}")
     return {directory: (start, commit) for directory, (start, commit) in seen.items()}
 
 

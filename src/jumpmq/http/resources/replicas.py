@@ -1,4 +1,4 @@
-"""``/api/queues/quorum/.../replicas``: RabbitMQ's changes of members, which are changes of homes' copies here."""
+"""``/api/queues/quorum/.../replicas``: RabbitMQ's requests to change members. JumpMQ changes the copies of homes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GROW = Shape(
 )
 
 ANY = ".*"
-"""Pattern of all names, as RabbitMQ's tools send it."""
+"""Pattern of all names, in the form sent by RabbitMQ's tools."""
 
 
 async def add_member(request: Request) -> Response:
-    """``POST /api/queues/quorum/{vhost}/{queue}/replicas/add``: have a node keep a copy of a queue's home, which is a
-    copy of all durable queues there. Answered when etcd has the wish."""
+    """``POST /api/queues/quorum/{vhost}/{queue}/replicas/add``: let a node keep a copy of a queue's home: a copy of all
+    durable queues of the home. Answered when etcd has the request."""
     home = _home_of_queue(request)
     node: str = (await requested.shaped_body(request, MEMBER))["node"]
     broker = requested.broker(request)
@@ -40,20 +40,21 @@ async def add_member(request: Request) -> Response:
 
 
 async def delete_member(request: Request) -> Response:
-    """``DELETE /api/queues/quorum/{vhost}/{queue}/replicas/delete``: refused, since a copy is not of a queue alone."""
+    """``DELETE /api/queues/quorum/{vhost}/{queue}/replicas/delete``: refused: a copy has all queues of a home."""
     home = _home_of_queue(request)
     node: str = (await requested.shaped_body(request, MEMBER))["node"]
     raise BadRequest(
-        f"a copy on node '{node}' is of home {home}, with all its queues: 'jumpmqctl shrink {node}' removes a node's "
-        f"copies, 'jumpmqctl set_copies COUNT --home {home}' sets how many the home has"
+        f"a copy on node '{node}' has all queues of home {home}: 'jumpmqctl shrink {node}' removes the copies of a "
+        f"node, 'jumpmqctl set_copies COUNT --home {home}' sets the number of the home's copies"
     )
 
 
 async def grow(request: Request) -> Response:
-    """``POST /api/queues/quorum/replicas/on/{node}/grow``: have a node keep copies of all homes, or of those with a
-    durable queue whose virtual host and name match the patterns; ``even``: only of homes with an even number of copies.
+    """``POST /api/queues/quorum/replicas/on/{node}/grow``: let a node keep copies of all homes, or of homes with a
+    durable queue whose virtual host and name match the patterns. With ``even``, only of homes with an even number of
+    copies.
 
-    The answer names these homes, each with its wanted ``members`` and number of durable ``queues``, or an ``error``.
+    The answer lists these homes, each with its wanted ``members`` and number of durable ``queues``, or an ``error``.
     """
     node, body = _node(request), await requested.shaped_body(request, GROW)
     copies = requested.broker(request).copies
@@ -69,8 +70,8 @@ async def grow(request: Request) -> Response:
 
 
 async def shrink(request: Request) -> Response:
-    """``DELETE /api/queues/quorum/replicas/on/{node}/shrink``: have a node, which may be forgotten, keep no copies of
-    other nodes' homes; the answer is as of ``grow``."""
+    """``DELETE /api/queues/quorum/replicas/on/{node}/shrink``: let a node, or a removed node, keep no copies of
+    other nodes' homes. The answer is that of ``grow``."""
     node, listed = requested.name(request, "node"), requested.broker(request).copies.listed()
     homes = [one for one in listed if node in one.wanted_members and len(one.wanted_members) > 1]
     if not homes:
@@ -94,10 +95,10 @@ async def _change(request: Request, what: str, node: str, homes: list[HomeCopies
 
 
 async def _matching(request: Request, vhosts: str, queues: str) -> set[int]:
-    """Return the homes with a durable queue whose virtual host and name match patterns; all where all names do.
+    """Return the homes with a durable queue whose virtual host and name match patterns; all homes for :data:`ANY`.
 
     Raises:
-        BadRequest: a pattern is no regular expression.
+        BadRequest: a pattern is not a regular expression.
     """
     broker = requested.broker(request)
     if vhosts == queues == ANY:
@@ -117,7 +118,7 @@ def _compiled(key: str, pattern: str) -> patterns.Pattern:
 
 
 async def _told(request: Request, home: int) -> dict[str, Any]:
-    """Describe a home after a change, with the number of its durable queues."""
+    """Return a home after a change, with the number of its durable queues."""
     broker = requested.broker(request)
     there = (one for host in broker.topology.vhosts.values() for one in host.queues_of(home))
     queues = sum([one.definition.is_kept async for one in broker.slices.through(there)])
@@ -129,7 +130,7 @@ def _node(request: Request) -> str:
     """Return the node in the path.
 
     Raises:
-        NotFound: it is not in the cluster.
+        NotFound: the node is not in the cluster.
     """
     node = requested.name(request, "node")
     if node not in requested.broker(request).topology.nodes:
@@ -141,7 +142,7 @@ def _home_of_queue(request: Request) -> int:
     """Return the home of the queue in the path.
 
     Raises:
-        BadRequest: the queue ends with its process.
+        BadRequest: the queue is not durable.
     """
     definition = requested.queue_definition(request)
     if not definition.is_kept:

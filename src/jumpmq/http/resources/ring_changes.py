@@ -31,9 +31,10 @@ Steps = list[tuple[str, int]]
 async def change(request: Request) -> Response:
     """``POST /api/exchanges/{vhost}/{exchange}/ring/changes``: bind, weigh and unbind destinations, all or none.
 
-    The body is that of ``ring/what-if``: ``{"changes": [{"destination": NAME, "weight": N}, ...]}``, weight 0 unbinds.
-    What is bound comes before what is unbound, so that every key has a destination all the while. If one change is
-    refused, those before it are taken back, and the answer says why. The answer lists the ``destinations`` then.
+    The body is that of ``ring/what-if``: ``{"changes": [{"destination": NAME, "weight": N}, ...]}``; weight 0 unbinds.
+    Destinations are bound before others are unbound, so that every key always has a destination. If a change is
+    refused, earlier changes are undone, and the answer has the reason. Otherwise the answer lists the new
+    ``destinations``.
     """
     exchange, host = hash_exchange(request), requested.virtual_host(request)
     body = await requested.shaped_body(request, SHAPE)
@@ -52,11 +53,11 @@ def read_steps(changes: list[object]) -> Steps:
     """Parse the steps in a body.
 
     Raises:
-        BadRequest: they have the wrong shape, or are too many.
+        BadRequest: a step has the wrong shape, or the body has too many steps.
     """
     found = [CHANGE.read(one, f"changes[{place}]") for place, one in enumerate(changes)]
     if len(found) > MAX_CHANGES:
-        raise BadRequest(f"there are more than {MAX_CHANGES} changes")
+        raise BadRequest(f"the request has more than {MAX_CHANGES} changes")
     return [(one["destination"], one["weight"]) for one in found]
 
 
@@ -70,7 +71,7 @@ def require_destinations(host: VirtualHost, names: Iterable[str]) -> None:
     """Refuse undeclared destinations.
 
     Raises:
-        NotFound: one is not.
+        NotFound: a destination is not declared.
     """
     for label in names:
         kind, name = destination_of(label)
@@ -79,7 +80,7 @@ def require_destinations(host: VirtualHost, names: Iterable[str]) -> None:
 
 
 def destination_of(label: str) -> tuple[Kind, str]:
-    """Kind and name of a destination by its label on a ring."""
+    """Return kind and name of a destination, by its label on a ring."""
     if label.startswith("exchange:"):
         return "exchange", label.removeprefix("exchange:")
     return "queue", label.removeprefix("queue:")
@@ -106,7 +107,7 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
     """Apply changes in sequence; if a change is refused, undo the earlier changes.
 
     Raises:
-        AMQPError: one is refused.
+        AMQPError: a change is refused.
     """
     undoing: list[Change] = []
     for one in changes:
@@ -123,4 +124,4 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
 
 
 ROUTES = [Endpoint("POST", "/api/exchanges/{vhost}/{exchange}/ring/changes", change, shape=SHAPE)]
-"""The rights are checked per change."""
+"""Routes of this module. The user's rights are checked for each change."""

@@ -1,7 +1,7 @@
 """Metrics of hash rings: messages of a ring's queues compared with the weights. JumpMQ's own.
 
-A queue's messages are all that it received since the broker started, by whatever way: what is bound to one ring only
-shows the ring's balance.
+A queue's messages are all messages received since the broker's start, from any exchange. The metrics show a ring's
+balance only for queues that receive from this ring alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class RingShare(NamedTuple):
     """A queue's part of a ring.
 
     Attributes:
-        weight, weights: its buckets, and those of all queues of the ring.
-        messages, total: what it received, and what they all did.
+        weight, weights: buckets of the queue, and of all queues of the ring.
+        messages, total: messages received by the queue, and by all queues of the ring.
     """
 
     exchange: ConsistentHashExchange
@@ -57,13 +57,13 @@ MISSING = Family(
     "ring",
     ("vhost", "exchange"),
     lambda exchange: (exchange.vhost, exchange.name),
-    (Figure("ring_missing", "Messages without the header or property that is hashed", counted=True),),
+    (Figure("ring_missing", "Messages without the hashed header or property", counted=True),),
     lambda request: lambda exchange: (requested.broker(request).figures.missing(exchange),),
 )
 
 
 async def rings(request: Request) -> dict[str, list[str]]:
-    """The metrics of all rings: lines of text by the metric's name."""
+    """Return the metrics of all rings: lines of text by metric."""
     hosts = requested.broker(request).topology.vhosts.values()
     exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
     found = [exchange for exchange in exchanges if isinstance(exchange, ConsistentHashExchange)]

@@ -25,26 +25,26 @@ HOTTEST = 20
 """Maximum number of hot keys shown."""
 
 PLACES = 6
-"""Of shares, and digits of probabilities."""
+"""Decimal places of shares, and significant digits of probabilities."""
 
 
 async def ring(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}/ring``: the hash ring of a consistent hash exchange.
 
-    Buckets are runs, ``[first, count]``: a ring may have millions. Destinations are in order of binding; an exchange
-    among them is called ``exchange:NAME``.
+    Buckets are shown as runs, ``[first, count]``, because a ring may have millions of buckets. Destinations are in
+    order of binding. An exchange as destination is called ``exchange:NAME``.
     """
     return answer_long(request, _shown(hash_exchange(request)))
 
 
 async def traffic(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/ring/traffic``: what went over the ring in the last minutes, from
-    clients of all nodes.
+    """``GET /api/exchanges/{vhost}/{exchange}/ring/traffic``: traffic over the ring in the last minutes, from clients
+    of all nodes.
 
-    Of each destination ``share``, by weight; ``messages``; and ``keys``, about how many different ones. How likely
-    counts that follow the weights are to stray as far is the ``p_value`` of ``spread``. ``hottest`` are the most
-    frequent keys with their share of the messages. With ``--key-sketches off`` nothing is counted, and ``counted`` is
-    false.
+    Each destination has ``share`` (by weight), ``messages``, and ``keys`` (estimated number of distinct keys).
+    ``spread`` is the chi-squared test of the counts against the weights: ``p_value`` is the probability of at least
+    this deviation if the traffic follows the weights. ``hottest`` are the most frequent keys with their share of the
+    messages. With ``--key-sketches off`` nothing is counted, and ``counted`` is false.
     """
     shown = await _shown_traffic(hash_exchange(request), requested.broker(request))
     return answer_long(request, shown)
@@ -54,7 +54,7 @@ def hash_exchange(request: Request) -> ConsistentHashExchange:
     """Return the consistent hash exchange named in the path.
 
     Raises:
-        NotFound: there is none, or it is of another type.
+        NotFound: the exchange does not exist, or has another type.
     """
     exchange = requested.exchange(request)
     if not isinstance(exchange, ConsistentHashExchange):
@@ -83,7 +83,7 @@ async def _shown_traffic(exchange: ConsistentHashExchange, broker: Broker) -> di
     parts = await broker.figures.ring_traffic(exchange.vhost, exchange.name)
     weights, buckets = dict(exchange.ring.destinations), max(exchange.ring.buckets, 1)
     found = together(parts, list(weights))
-    if found is None:  # nothing came since the ring changed
+    if found is None:  # no message since the last change of the ring
         missing = sum(one.missing_since_start for one in parts)
         found = RingCounts(CountedKeys(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}, missing)
     counted, keys = found.counted, found.keys

@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/shards``: the shards of an exchange at a glance. JumpMQ's own."""
+"""``/api/exchanges/{vhost}/{exchange}/shards``: summary of an exchange's shards. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jumpmq.http.shards import ShardSummary, shards_of
 async def shards(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}/shards``: node, messages, consumers and skew of each shard.
 
-    ``of`` is the node that a shard was made for, ``node`` where it is, ``state`` is ``down`` where that does not
-    answer. Shards that are left of an exchange that is gone are shown too.
+    ``of`` is the node in the shard's name, ``node`` the node that serves the shard. ``state`` is ``down`` if that node
+    does not answer. Remaining shards of a deleted exchange are shown, too.
     """
     host, name = requested.virtual_host(request), requested.exchange_name(request)
     found = await shards_of(requested.broker(request), host, name)
@@ -28,7 +28,7 @@ async def shards(request: Request) -> Response:
 
 
 def shown(shard: ShardSummary) -> dict[str, Any]:
-    """A shard as JSON; ``share`` and ``skew`` are numbers."""
+    """Return a shard as JSON; ``share`` and ``skew`` are numbers."""
     return {
         "vhost": shard.queue.vhost,
         "name": shard.queue.name,

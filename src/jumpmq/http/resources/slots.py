@@ -1,4 +1,4 @@
-"""The slots of a queue at a glance, and why a message is not delivered. JumpMQ's own."""
+"""The slots of a queue, and the reason why a message is not delivered. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def slots(request: Request) -> Response:
 
 
 def shown(slot: SlotFigures) -> dict[str, Any]:
-    """A slot as JSON; ``oldest_published_at`` is in seconds since the epoch, null where it is not in memory."""
+    """Return a slot as JSON; ``oldest_published_at`` is in seconds since the epoch, null if not in memory."""
     return {
         "slot": slot.slot,
         "state": slot.state.value,
@@ -42,8 +42,8 @@ def shown(slot: SlotFigures) -> dict[str, Any]:
 
 
 async def explain(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}/explain``: why messages are not delivered, of the queue, of a message by its
-    number (``?message=``), of a key (``?key=``) or, where the queue has slots, of one (``?slot=``).
+    """``GET /api/queues/{vhost}/{queue}/explain``: the reason why messages of the queue are not delivered; or the
+    reason for one message by number (``?message=``), for a key (``?key=``), or for a slot (``?slot=``).
     """
     queue = requested.queue(request)
     if "message" in request.query_params:
@@ -84,12 +84,12 @@ def _why_ready(queue: Queue, message: Message) -> str:
         reason = _why_slot(queue, queue.slots.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
         return f"message {message.seq} is ready in slot {message.slot}: {reason}"
     first, _ = queue.view.ready_range()
-    before = f"message {message.seq} is ready, behind at most {message.seq - first} others"
+    before = f"message {message.seq} is ready, behind at most {message.seq - first} other messages"
     return f"{before}: {_why_queue(queue) or 'messages are being delivered'}"
 
 
 def _why_queue(queue: Queue) -> str | None:
-    """Explain why the queue delivers nothing; None if it delivers."""
+    """Explain why the queue delivers nothing; None if the queue delivers."""
     if not queue.ready_count:
         if not queue.unacknowledged_count:
             return "the queue is empty"
@@ -107,7 +107,7 @@ def _why_queue(queue: Queue) -> str | None:
         if any(reason is None for _, reason in reasons) or not reasons:
             return None
         slot, reason = reasons[0]
-        return f"none of its {len(reasons)} slots with ready messages can be served. Slot {slot}: {reason}"
+        return f"none of the queue's {len(reasons)} slots with ready messages can be served. Slot {slot}: {reason}"
     if queue.offsets is not None and (reason := _why_groups(queue, queue.offsets)) is not None:
         return reason
     if (reason := _why_consumers(queue)) is not None:
@@ -124,8 +124,8 @@ def _why_fenced(fences: FencedMessages) -> str | None:
         return None
     left = ", ".join(f"{one.remaining} messages of queue '{one.source}' ({one.held} wait)" for one in closed)
     return (
-        f"all ready messages came from other queues when exchange '{closed[0].exchange}' changed, and wait until what "
-        f"was there then is settled: {left}"
+        f"all ready messages have keys that moved from other queues when exchange '{closed[0].exchange}' changed, and "
+        f"wait until older messages there are settled: {left}"
     )
 
 
@@ -134,13 +134,13 @@ def _fenced(waits: list[Fence]) -> str:
     marks = {fence.mark.source: max(fence.mark.left, 0) for fence in waits}
     left = ", ".join(f"{count} messages of queue '{source}'" for source, count in marks.items())
     return (
-        f"the key came from another queue when exchange '{waits[-1].change.exchange}' changed: its messages wait until "
-        f"what was there then is settled, {left}"
+        f"the key moved from another queue when exchange '{waits[-1].change.exchange}' changed: its messages wait "
+        f"until older messages there are settled: {left}"
     )
 
 
 def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
-    """Explain why a consumer group gets nothing from a stream; None if all groups with members do."""
+    """Explain why a consumer group gets nothing from a stream; None if all groups with members get messages."""
     behind = [one.group for one in offsets if one.ready(queue.next_seq)]
     groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
     reasons = (_why_unit(live, Partition(queue.name, queue.id)) for live in groups)
@@ -148,7 +148,7 @@ def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
 
 
 def _why_consumers(queue: Queue) -> str | None:
-    """Explain why no consumer of a queue without a consumer group is served; None if one is."""
+    """Explain why no consumer of a queue without a consumer group is served; None if a consumer is served."""
     if not queue.consumers:
         return "the queue has no consumer"
     served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
@@ -158,7 +158,7 @@ def _why_consumers(queue: Queue) -> str | None:
 
 
 def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
-    """Explain why a slot is not served; None if it is, in turn."""
+    """Explain why a slot is not served; None if the slot waits only for its turn."""
     slots = queue.slots
     assert slots is not None
     if slot.state is SlotState.IDLE:
@@ -177,7 +177,7 @@ def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
     elif (reason := _why_consumers(queue)) is not None:
         return reason
     if slot.state is SlotState.READING:
-        return f"what is next in slot {slot.slot} is being read from disk"
+        return f"the next message of slot {slot.slot} is being read from disk"
     return None
 
 
@@ -189,29 +189,30 @@ def _is_draining(live: LiveGroup, unit: Partition) -> bool:
 def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
     return (
         f"slot {slot.slot} has {slot.unacknowledged} unacknowledged messages, and x-in-flight-per-slot is "
-        f"{slots.limit}: it goes on when a consumer acknowledges, rejects or returns one"
+        f"{slots.limit}: the slot continues when a consumer acknowledges, rejects or returns a message"
     )
 
 
 def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
-    """Explain why a consumer group gets nothing from a queue or slot; None if it does."""
+    """Explain why a consumer group gets nothing from a queue or slot; None if the group gets messages."""
     group, now = live.group, asyncio.get_running_loop().time()
     place = group.places.get(unit)
     subject = f"consumer group '{live.name}'"
     if group.state == "gathering":
-        return f"{subject} waits a moment for more members before the first division"
+        return f"{subject} waits a moment for more members before the first assignment"
     if place is None or place.owner is None:
         return f"{subject} has no member for this queue or slot"
     owner = f"member '{place.owner.name}' of {subject}"
     if place.draining_since is not None and isinstance(place.holder, GroupConsumer):
         return (
-            f"it passes to {owner}, and waits for {place.holder.held(unit)} messages that consumer "
-            f"'{place.holder.tag}' of connection {place.holder.connection_name} has not settled, "
-            f"and is fed no more since {now - place.draining_since:.0f} s"
+            f"this queue or slot passes to {owner}, once consumer '{place.holder.tag}' of connection "
+            f"{place.holder.connection_name} has settled {place.holder.held(unit)} messages; the consumer has received "
+            f"nothing more for {now - place.draining_since:.0f} s"
         )
     session = place.owner.session
     if not isinstance(session, GroupConsumer):
-        return f"{owner} is away, and keeps it for another {max(0.0, place.owner.away_until - now):.0f} s"
+        away = max(0.0, place.owner.away_until - now)
+        return f"{owner} is away, and keeps this queue or slot for another {away:.0f} s"
     if session.capacity() <= 0:
         return (
             f"{owner} has no room: the member holds {session.unacknowledged} messages with a prefetch of "

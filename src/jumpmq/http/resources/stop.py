@@ -1,4 +1,4 @@
-"""``/api/stop``: the end of the broker, in order. JumpMQ's own; RabbitMQ is stopped from its host."""
+"""``/api/stop``: clean stop of the broker. JumpMQ's own; RabbitMQ can be stopped only from its host."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jumpmq.http.plumbing.errors import BadRequest
 
 
 async def stop(request: Request) -> Response:
-    """``POST /api/stop``: stop the broker, as SIGTERM does; answered before it begins."""
+    """``POST /api/stop``: stop the broker, as SIGTERM does. Answered before the stop begins."""
     stop_broker = request.app.state.stop_broker
     if stop_broker is None:
-        raise BadRequest("this broker runs inside another program, which stops it")
+        raise BadRequest("this broker runs inside another program: stop that program")
     stop_broker()
     return Response(status_code=204)
 

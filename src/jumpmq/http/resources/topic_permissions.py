@@ -24,18 +24,18 @@ SHAPE = Shape(
 
 
 async def all_topic_permissions(request: Request) -> Response:
-    """``GET /api/topic-permissions``: of all users in all virtual hosts."""
+    """``GET /api/topic-permissions``: topic permissions of all users in all virtual hosts."""
     return await _answer(request, [entry for user in _users(request) for entry in shown(user)])
 
 
 async def topic_permissions_in_host(request: Request) -> Response:
-    """``GET /api/vhosts/{vhost}/topic-permissions``: of all users in one virtual host."""
+    """``GET /api/vhosts/{vhost}/topic-permissions``: topic permissions of all users in a virtual host."""
     host = requested.virtual_host(request)
     return await _answer(request, [entry for user in _users(request) for entry in shown(user, host.name)])
 
 
 async def topic_permissions_of_user(request: Request) -> Response:
-    """``GET /api/users/{user}/topic-permissions``: of one user in all virtual hosts."""
+    """``GET /api/users/{user}/topic-permissions``: topic permissions of a user in all virtual hosts."""
     return await _answer(request, shown(requested.broker(request).topology.user(requested.name(request, "user"))))
 
 
@@ -57,7 +57,7 @@ async def put_topic_permissions(request: Request) -> Response:
 
 
 async def delete_topic_permissions(request: Request) -> Response:
-    """``DELETE /api/topic-permissions/{vhost}/{user}``: clear topic permissions, of all exchanges or of one."""
+    """``DELETE /api/topic-permissions/{vhost}/{user}``: clear topic permissions, for all exchanges or for one."""
     user, _ = _named(request)
     exchange = requested.exchange_name(request) if "exchange" in request.path_params else None
     await changing.apply(request, ClearTopicPermissions(user.name, requested.name(request, "vhost"), exchange))
@@ -77,7 +77,7 @@ def _named(request: Request) -> tuple[User, list[dict[str, Any]]]:
     """Return the user named in the path, and the topic permissions in the path's virtual host.
 
     Raises:
-        NotFound: there is no such user, or nothing set.
+        NotFound: the user does not exist, or has no topic permissions there.
     """
     vhost = requested.name(request, "vhost")
     user = requested.broker(request).topology.user(requested.name(request, "user"))

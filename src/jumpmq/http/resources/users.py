@@ -29,7 +29,7 @@ MAX_PASSWORD = 4096
 async def whoami(request: Request) -> Response:
     """``GET /api/whoami``: the authenticated user."""
     user = requested.user(request)
-    internal = requested.principal(request).granted is None  # else a token says what the user may
+    internal = requested.principal(request).granted is None  # otherwise a token has the user's rights
     return answer_object(request, {"name": user.name, "tags": list(user.tags), "is_internal_user": internal})
 
 
@@ -57,7 +57,8 @@ async def user_permissions(request: Request) -> Response:
 
 
 async def put_user(request: Request) -> Response:
-    """``PUT /api/users/{user}``: add or replace a user, by password or its hash; neither is no password."""
+    """``PUT /api/users/{user}``: add or replace a user, with a password or the password's hash. Without both, the user
+    has no password."""
     name, body = requested.name(request, "user"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a user needs a name")
@@ -95,10 +96,10 @@ async def _password_hash(request: Request, body: dict[str, Any]) -> str:
 
 
 def read_hash(body: dict[str, Any]) -> str:
-    """The hash to keep for a ``password_hash`` and its ``hashing_algorithm``.
+    """Return the stored form of a ``password_hash`` with its ``hashing_algorithm``.
 
     Raises:
-        BadRequest: it is malformed, or of an algorithm that is not known here.
+        BadRequest: the hash is malformed, or the algorithm is unknown.
     """
     try:
         return foreign_hash(body.get("hashing_algorithm"), body.get("password_hash", ""))

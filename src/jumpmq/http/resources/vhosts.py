@@ -31,7 +31,9 @@ SHAPE = Shape(
     },
     ignored=("name", "vhost", "metadata"),
 )
-"""RabbitMQ 3.10 reads the default queue type under one name and shows the type under a second; both are read."""
+"""Shape of a body. RabbitMQ 3.10 reads the default queue type under one name, and shows it under another; both names
+are allowed.
+"""
 
 
 async def all_vhosts(request: Request) -> Response:
@@ -39,7 +41,7 @@ async def all_vhosts(request: Request) -> Response:
     asking = requested.user(request)
     hosts = requested.broker(request).topology.vhosts.values()
     known = [host for host in hosts if monitors(asking) or host.name in asking.permissions]
-    if request.query_params.get("columns") == "name":  # then nothing needs to be counted
+    if request.query_params.get("columns") == "name":  # names need no counts
         return await answer_list(request, known, lambda host: {"name": host.name}, ("name",))
     shown = {host: await _shown(request, host) for host in known}
     return await answer_list(request, known, shown.__getitem__, ("name",))
@@ -51,8 +53,8 @@ async def one_vhost(request: Request) -> Response:
 
 
 async def put_vhost(request: Request) -> Response:
-    """``PUT /api/vhosts/{vhost}``: add a virtual host, with all permissions for the user; rights of a token's bearer
-    follow from the token."""
+    """``PUT /api/vhosts/{vhost}``: add a virtual host, with all permissions for the user. A user with a token gets no
+    permissions: the token has the user's rights."""
     name, body = requested.name(request, "vhost"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a virtual host needs a name")
@@ -71,7 +73,8 @@ async def put_vhost(request: Request) -> Response:
 
 
 async def start_vhost(request: Request) -> Response:
-    """``POST /api/vhosts/{vhost}/start/{node}``: start a virtual host that has failed; here all run."""
+    """``POST /api/vhosts/{vhost}/start/{node}``: start a failed virtual host; without effect, because all virtual hosts
+    run."""
     require_node(request)
     if (name := requested.name(request, "vhost")) not in requested.broker(request).topology.vhosts:
         raise BadRequest(f"no vhost '{name}'")
@@ -106,7 +109,7 @@ async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "cluster_state": {requested.broker(request).node: "running"},
         "message_stats": stats,
         **lengths,
-        "backlog": {"ready": ready, "unacknowledged": unacknowledged},  # JumpMQ's own: without what streams keep
+        "backlog": {"ready": ready, "unacknowledged": unacknowledged},  # JumpMQ's own: without messages of streams
     }
     if host.home:
         found["home"] = host.home

@@ -12,8 +12,8 @@ from jumpmq.http.warnings.watch import Watch
 
 
 async def all_warnings(request: Request) -> Response:
-    """``GET /api/warnings``: alarms first, then by age; with ``text``, ``advice``, ``since`` (start, in seconds since
-    the epoch) and affected ``object``."""
+    """``GET /api/warnings``: all warnings, alarms first, then by age. A warning has ``text``, ``advice``, ``since``
+    (start, in seconds since the epoch) and the affected ``object``."""
     watch: Watch = request.app.state.watch
     return answer(await watch.shown())
 
@@ -21,9 +21,10 @@ async def all_warnings(request: Request) -> Response:
 async def all_incidents(request: Request) -> Response:
     """``GET /api/incidents``: warnings grouped by cause, an entry per cause, alarms first.
 
-    Each has what its warning has, the ``symptoms`` that come of it (warnings), the ``messages`` that wait, their
-    ``growth`` a second, and ``full_in``, the seconds until the queue is full (null where it does not grow). Queues of
-    like names are one entry: ``count`` of them, with a ``pattern`` and the first ``names``.
+    An entry has the fields of the cause's warning, the ``symptoms`` (further warnings with this cause), the number of
+    waiting ``messages``, their ``growth`` per second, and ``full_in``, the seconds until the queue is full (null if the
+    queue does not grow). Queues with similar names are one entry: their ``count``, a ``pattern``, and the first
+    ``names``.
     """
     watch: Watch = request.app.state.watch
     return answer(await watch.incidents())

@@ -43,12 +43,14 @@ MAX_DESTINATIONS = 20_000
 
 
 async def what_if(request: Request) -> Response:
-    """``POST /api/exchanges/{vhost}/{exchange}/ring/what-if``: the share of keys that changes would move; none is made.
+    """``POST /api/exchanges/{vhost}/{exchange}/ring/what-if``: the share of keys that changes would move. Nothing is
+    changed.
 
-    The body is ``{"changes": [{"destination": NAME, "weight": N}, ...]}``: to bind, to weigh, or with weight 0 to
-    unbind; or ``{"shards": N}``: as many shards a node. The answer has the ``weights`` before and after, ``least``,
-    what any method must move, and by way of removing (``minimal``, ``shift``; ``modulus`` for ``x-modulus-hash``) what
-    is ``moved``, and from where to where. A destination that is not declared is a 404.
+    The body is ``{"changes": [{"destination": NAME, "weight": N}, ...]}`` (bind, weigh, or with weight 0 unbind), or
+    ``{"shards": N}``, a number of shards per node. The answer has the ``weights`` before and after, and ``least``, the
+    share that any method must move. For each method of removal (``minimal``, ``shift``; ``modulus`` for
+    ``x-modulus-hash``) it has the share ``moved``, with sources and targets. A destination that is not declared is a
+    404.
     """
     exchange = requested.exchange(request)
     body = await requested.shaped_body(request, SHAPE)
@@ -68,15 +70,15 @@ _of_users: WeakValueDictionary[tuple[int, Principal], asyncio.Lock] = WeakValueD
 
 @asynccontextmanager
 async def _turn(broker: Broker, user: Principal) -> AsyncIterator[None]:
-    """Wait for permission to compute a plan."""
+    """Wait for a free slot to compute a plan: one plan per user, :data:`AT_ONCE` for all users."""
     everyone = _all.setdefault(broker, asyncio.Semaphore(AT_ONCE))
-    own = _of_users.setdefault((id(broker), user), asyncio.Lock())  # gone with the last who holds it or waits
+    own = _of_users.setdefault((id(broker), user), asyncio.Lock())  # freed with the last request that uses the lock
     async with own, everyone:
         yield
 
 
 def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str, int]]:
-    """Return the shards that would be bound; a smaller number leaves all bound, as a policy does."""
+    """Return the shards that would be added. A smaller number removes no shards, as with a policy."""
     broker, host = requested.broker(request), requested.virtual_host(request)
     settings = host.in_force.sharding(exchange)
     if settings is None:
@@ -90,7 +92,7 @@ def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str,
 
 
 async def _outcomes(memory: MemoryAccount, exchange: Exchange, steps: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    computed = await asyncio.to_thread(importlib.import_module, "jumpmq.topology.what_if")  # it takes 0.1 s
+    computed = await asyncio.to_thread(importlib.import_module, "jumpmq.topology.what_if")  # the import takes 0.1 s
 
     if not isinstance(exchange, ConsistentHashExchange | ModulusHashExchange):
         raise NotFound(
@@ -107,7 +109,7 @@ async def _outcomes(memory: MemoryAccount, exchange: Exchange, steps: Sequence[t
     except ValueError as error:
         raise BadRequest(str(error)) from None
     if max(len(before), len(after)) > MAX_DESTINATIONS:
-        raise BadRequest(f"there are more than {MAX_DESTINATIONS} destinations")
+        raise BadRequest(f"the exchange has, or would have, more than {MAX_DESTINATIONS} destinations")
     octets = computed.SAMPLE * computed.OCTETS_A_KEY + (len(before) + len(after)) * computed.OCTETS_A_DESTINATION
     memory.charge("answers", octets)
     try:

@@ -19,9 +19,7 @@ COUNT = Shape({"count": INTEGER}, required=("count",))
 
 
 async def listed(request: Request) -> Response:
-    """``GET /api/workers``: the homes of the local node, with number of queues, including departing
-    homes, and state.
-    """
+    """``GET /api/workers``: the homes of the local node, departing homes included, with state and number of queues."""
     broker = requested.broker(request)
     topology = broker.topology
     counts = dict.fromkeys(topology.nodes.get(broker.node, [broker.config.home]), 0)
@@ -38,8 +36,8 @@ async def listed(request: Request) -> Response:
 
 
 async def resize(request: Request) -> Response:
-    """``PUT /api/workers``: reduce the number of processes: queues of the removed ones move away. Or cancel a
-    reduction. Answered before the first move."""
+    """``PUT /api/workers``: reduce the number of processes, or cancel a reduction. The queues of removed processes move
+    to the others. Answered before the first move."""
     count: Any = (await requested.shaped_body(request, COUNT))["count"]
     broker = requested.broker(request)
     there = len(broker.topology.nodes[broker.node])
@@ -48,7 +46,7 @@ async def resize(request: Request) -> Response:
             return changing.deleted()
         raise BadRequest("this broker is not one of several workers: start it with --workers")
     if not 1 <= count <= there:
-        raise BadRequest(f"the broker has {there} workers: to have more, start it with a larger --workers")
+        raise BadRequest(f"the broker has {there} workers: for more, start the broker with a larger --workers")
     audit.record("set workers", user=requested.user(request).name, to=count)
     broker.set_workers(count)
     return changing.deleted()

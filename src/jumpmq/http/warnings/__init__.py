@@ -1,6 +1,6 @@
-"""Findings for operators, with advice: the short answer to "why is one queue full?".
+"""Warnings for operators, with advice: for example the reason why one queue of a ring is full.
 
-Checks are cheap: alarms, hash rings with traffic, sharded exchanges, and the fullest queues.
+Only cheap checks are made: of alarms, hash rings with traffic, sharded exchanges, and the fullest queues.
 
 =============  ===========================================================================================
 ``warning``    the value
@@ -9,11 +9,11 @@ Checks are cheap: alarms, hash rings with traffic, sharded exchanges, and the fu
 ``absences``   homes that do not answer
 ``outages``    traffic that ended at once
 ``copies``     copies of homes
-``moves``      moves of queues that stand still
+``moves``      moves of queues without progress
 ``rings``      hash rings: missing headers, hot keys, skew
 ``shards``     sharded exchanges
 ``queues``     a queue: full, slow consumers, no consumers, ordering barriers
-``served``     facts about many queues at once, for ``queues``
+``served``     consumers and dead-letter targets of many queues, for ``queues``
 ``trends``     growth of queues
 ``incidents``  warnings grouped by cause
 =============  ===========================================================================================

@@ -1,4 +1,4 @@
-"""Homes that do not answer, with the time of the last answer and the number of messages in their queues then."""
+"""Homes that do not answer, with the begin of their absence and the last known number of messages in their queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.figures.values import HomeState
 
 UNLINKED_FOR = 5.0
-"""Seconds without a link between two answering homes before a warning: links are made one after the other."""
+"""Seconds without a link between two answering homes before a warning: at a start, links are made one after another."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Absences:
         self._note_links(broker.figures.states())
 
     def unlinked(self) -> list[tuple[int, int]]:
-        """Return pairs of answering homes, of which the first has had no link to the second for some time."""
+        """Return pairs of answering homes where the first has had no link to the second for :data:`UNLINKED_FOR`."""
         now = time.monotonic()
         return [pair for pair, since in self._unlinked.items() if now - since >= UNLINKED_FOR]
 
     def _has_left(self, home: int) -> bool:
-        """Return True if a home was removed for good: its queues have moved, as the number of workers was reduced."""
+        """Return True if a home was removed for good, by a reduction of the workers: all its queues have moved."""
         topology = self._broker.topology
         return home in topology.left and not topology.holdings.queues_by_home[home]
 

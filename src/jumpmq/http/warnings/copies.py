@@ -12,11 +12,11 @@ _DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is be
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: one per seat with homes below ``min``, one per missing node, and one for
-    each copy in trouble."""
+    """Yield the warnings of homes with copies: one per seat of homes below ``min``, one per missing node, and one per
+    copy with a problem."""
     for home in homes:
         for node, trouble in home.troubles.items():
-            advice = "The step is tried again; the warning ends a minute after success."
+            advice = "The step is retried; the warning ends a minute after success."
             yield Warning("copy-troubled", "warning", "node", "", node, f"Copy of home {home.home}: {trouble}.", advice)
     stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
     for home in homes:

@@ -45,7 +45,7 @@ NAMED = 20
 
 @dataclass
 class Incident:
-    """A cause.
+    """A cause with its symptoms.
 
     Attributes:
         cause: the warning of the cause; the first of several similar warnings.
@@ -109,7 +109,7 @@ def by_cause(told: Iterable[Told]) -> list[Incident]:
 def _urgency(one: Incident) -> tuple[Any, ...]:
     full_in = min((each.full_in for each in one.queues if each.full_in is not None), default=math.inf)
     growth = sum(each.growth for each in one.queues)
-    # rounded, so that similar incidents do not swap places at each check
+    # Rounded, so that similar incidents do not change places at each check.
     soon = math.inf if full_in == math.inf else round(math.log2(max(full_in, 1)))
     fast = round(math.log2(growth)) if growth > 1 else 0
     return one.severity, one.cause.object != "node", soon, -fast, one.since, one.cause.identity

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
-    """Return the moves without progress for too long, preferably as reported by the home that the queue leaves."""
+    """Return the moves without progress for too long, one per queue. The report of the home that the queue leaves is
+    preferred.
+    """
     found: dict[tuple[str, str], MoveFigures] = {}
     moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
     for one in moves:
@@ -32,7 +34,7 @@ def warning_of_move(move: MoveFigures) -> Warning:
         move.vhost,
         move.name,
         f"The move of '{move.name}' has made no progress for {move.seconds:.0f} s: it waits for {move.waits_for}.",
-        "Messages published meanwhile are kept, and delivered after the move. Homes that are down have to "
-        "return; consumers with messages of the queue have to settle the messages, or to close the connections.",
+        "New messages are kept, and delivered after the move. Homes that are down must return; consumers with "
+        "messages of the queue must settle the messages, or close their connections.",
         move.name,
     )

@@ -17,14 +17,14 @@ STARTED_TOGETHER = 10.0
 """Seconds within which the workers of a node start."""
 
 RESTARTED_FOR = 600.0
-"""Seconds for which a warning reports a restarted worker."""
+"""Duration of the warning about a restarted worker, in seconds."""
 
 NAMED = 3
 """Maximum number of rings named in a warning."""
 
 
 def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
-    """Yield the warnings of all nodes, from this node's point of view."""
+    """Yield the warnings of all nodes, as seen by this node."""
     for node, homes in broker.topology.nodes.items():
         if away := [absences.of[home] for home in homes if home in absences.of]:
             yield _down(node, homes, away)
@@ -33,7 +33,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
         yield from _alarms(node_figures)
         complaint = next((one.complaint for one in states if one.node.name == name and one.complaint), None)
         if complaint is not None:
-            advice = "Look into the log of the node: the disk may be full, read-only or broken."
+            advice = "Check the log of the node: the disk may be full, read-only or broken."
             text = f"Messages published at {name} are not committed: {complaint}."
             yield Warning("commits", "alarm", "node", "", name, text, advice)
         workers = [one.node for one in states if one.node.name == name == broker.topology.node_of(one.home)]
@@ -49,13 +49,13 @@ def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
     lately = [started_at for started_at in again if time.time() - started_at < RESTARTED_FOR]
     if lately:
         were, at = "was" if len(lately) == 1 else "were", time.strftime("%H:%M:%S", time.localtime(max(lately)))
-        text = f"{_count(len(lately), 'worker')} of {node} died and {were} started again, the last at {at}."
-        advice = "The clients have connected again. The log of the node has the reason."
+        text = f"{_count(len(lately), 'worker')} of {node} died and {were} restarted, the last at {at}."
+        advice = "The clients have reconnected. The log of the node has the reason."
         yield Warning("worker-restarted", "warning", "node", "", node, text, advice)
 
 
 def _standstill(states: list[HomeState]) -> Iterator[Warning]:
-    """Yield a warning per reason of a standstill, which several nodes may share."""
+    """Yield a warning per reason of a standstill. Several nodes may have the same reason."""
     found: dict[str, HomeState] = {}
     for state in states:
         if state.standstill is not None:
@@ -66,8 +66,8 @@ def _standstill(states: list[HomeState]) -> Iterator[Warning]:
             "definitions-stand-still",
             "alarm",
             f"Definitions cannot be changed: {reason}.",
-            "Messages flow on. Check etcd: its members, its space (`etcdctl alarm list`), its data. One that has "
-            "lost entries needs a newer backup, or the cluster is recovered from the node that knows most.",
+            "Messages are still delivered. Check etcd: members, space (`etcdctl alarm list`), data. If etcd has lost "
+            "entries, restore a newer backup, or recover the cluster from the node with the most entries.",
         )
 
 
@@ -88,16 +88,16 @@ def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
     text += "." + _holes(away)
     if is_whole:
         advice = (
-            "Start the node: its queues return with their messages. Until then publishes to them are refused, and "
-            "their consumers are cancelled. If the node is lost for good: jumpmqctl forget_cluster_node."
+            "Start the node: its queues return with their messages. Until then publishes to these queues are refused, "
+            "and their consumers are cancelled. If the node is lost for good: jumpmqctl forget_cluster_node."
         )
     else:
-        advice = "A dead worker is started again. If the worker does not return, the log of the node has the reason."
+        advice = "A dead worker is restarted. If the worker does not return, the log of the node has the reason."
     return Warning(kind, "alarm", "node", "", node, text, advice, messages=messages)
 
 
 def _holes(away: list[Absence]) -> str:
-    """Describe the rings with unavailable destinations."""
+    """Return a sentence about the rings with unavailable destinations; empty without such rings."""
     gone: dict[tuple[str, str], int] = {}
     of_all = {}
     for one in away:
@@ -122,7 +122,7 @@ def _unlinked(broker: Broker, absences: Absences) -> Iterator[Warning]:
             if one_node != other_node
             else f"Workers of {one_node} have no link to each other"
         )
-        text = f"{where}, though both answer: queues of one are down for clients of the other."
+        text = f"{where}, but both answer: queues of one are down for clients of the other."
         yield Warning(
             "link-down",
             "alarm",
@@ -130,7 +130,7 @@ def _unlinked(broker: Broker, absences: Absences) -> Iterator[Warning]:
             "",
             one_node,
             text,
-            "Look at the network between them, and at the logs of both.",
+            "Check the network between them, and the logs of both.",
         )
 
 
@@ -142,7 +142,7 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
             "memory-alarm",
             "alarm",
             f"Memory is short: {held}. Publishers are blocked ({node.blocked} connections).",
-            "Drain the fullest queues: add consumers, or purge what is not needed. The limit is --memory-limit.",
+            "Drain the fullest queues: add consumers, or purge unneeded messages. The limit is --memory-limit.",
         )
     elif node.memory > 0.8 * node.memory_limit:
         yield _of_node(
@@ -150,7 +150,7 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
             "memory",
             "warning",
             f"Memory is getting short: {held}.",
-            "Look at the fullest queues below before publishers are blocked.",
+            "Check the fullest queues below before publishers are blocked.",
         )
     if node.losses:
         yield _of_node(

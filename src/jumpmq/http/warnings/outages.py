@@ -17,13 +17,15 @@ SILENT = 15.0
 """Seconds without a publish after which publishing counts as stopped."""
 
 BEFORE = 60.0
-"""Observed seconds before a stop. Publishing must have lasted at least half of them, without a pause of a sixth."""
+"""Observed seconds before a stop. Publishing must have lasted at least half of this time, without a pause longer than a
+sixth of it.
+"""
 
 FAST = 10.0
-"""Minimum rate before a stop, in messages per second; below it a stop is nothing unusual."""
+"""Minimum rate before a stop, in messages per second. At lower rates a stop is nothing unusual."""
 
 CLIENTS = 5
-"""Minimum number of connections before most of them left."""
+"""Minimum number of connections before the loss."""
 
 LEFT = 0.2
 """Maximum share of connections that remain."""
@@ -57,7 +59,7 @@ class _Outage:
 
 
 class Outages:
-    """Detects sudden ends of traffic. :meth:`note` must be called after each reading of the metrics."""
+    """Detects sudden ends of traffic. Call :meth:`note` after each reading of the metrics."""
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque()
@@ -123,8 +125,8 @@ class Outages:
                 "",
                 "clients",
                 f"{gone} at once, at {_clock(clients.wall)}.{fell}",
-                "Check the clients, the network and the balancer: the log has each connection that was "
-                "closed, and why. Messages wait in their queues meanwhile.",
+                "Check the clients, the network and the balancer: the log has each closed connection, with the "
+                "reason. The messages stay in their queues.",
             )
         elif publishing is not None:
             yield Warning(
@@ -135,8 +137,8 @@ class Outages:
                 "publishers",
                 f"Publishing fell from {publishing.before:,.0f}/s to 0 at {_clock(publishing.wall)}, though clients "
                 "are connected.",
-                "Check the publishers: nothing is wrong with the broker, except for other warnings here, such as an "
-                "alarm that blocks them.",
+                "Check the publishers. The broker is the cause only if another warning here says so, such as an "
+                "alarm that blocks publishers.",
             )
 
 

@@ -54,7 +54,7 @@ async def warnings_of_queue(
 
 
 async def _slowest(broker: Broker, state: QueueState) -> str:
-    """Name the consumer that is much slower than the rest, if any."""
+    """Return a sentence about the consumer that is much slower than all others; empty without such a consumer."""
     consumers = await broker.figures.consumers_of(state.queue, CONSUMERS)
     rates = [(state.rates.of_consumer(one)["messages_delivered_details"]["rate"], one) for one in consumers if one.peer]
     if len(rates) < 2:
@@ -100,7 +100,7 @@ class QueueState:
 def _full(state: QueueState, limit: int) -> Warning:
     queue, figures = state.queue, state.figures
     consequence = {
-        "drop-head": "the oldest are dropped",
+        "drop-head": "the oldest messages are dropped",
         "reject-publish": "publishers are refused",
         "reject-publish-dlx": "new messages are dead-lettered",
     }[figures.overflow]
@@ -144,8 +144,8 @@ def _keys_wait(state: QueueState, fences: list[dict[str, Any]], held: int) -> Wa
     warning = state.warning(
         "keys-wait",
         "warning",
-        f"{held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
-        f"'{fence['exchange']}' changed, and in '{source}' {fence['remaining']:,} messages from before are left.",
+        f"{held:,} messages of '{name}' wait for '{source}'{more}: their keys moved when the ring of "
+        f"'{fence['exchange']}' changed, and '{source}' still has {fence['remaining']:,} older messages.",
         f"Speed up the consumers of '{source}'{more}: no message is delivered before the older messages are settled. "
         "If the order "
         f"of a key does not matter, lift the fence (on the page of '{name}').",
@@ -169,13 +169,13 @@ def _unconsumed(state: QueueState, served: ServedQueues) -> Iterator[Warning]:
             "Check the client: an exclusive queue has the client's replies or events, and ends with the connection.",
         )
         return
-    others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
+    others = f"; {siblings} other queues of the ring have consumers" if siblings else ""
     yield state.warning(
         "queue-without-consumer",
         "warning",
         f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}."
-        + ("" if coming else " None come now."),
-        "Start a consumer, or unbind the queue if nobody needs its messages.",
+        + ("" if coming else " No messages arrive now."),
+        "Start a consumer, or unbind the queue if its messages are not needed.",
     )
 
 
@@ -185,9 +185,9 @@ def _dead_letters_wait(state: QueueState) -> Warning:
         "dead-letters-wait",
         "warning",
         f"'{queue.name}' holds {figures.ready:,} dead letters.",
-        "The header x-death of each message has the queue and the reason of its death. Fix the cause first; then move "
-        "the messages back (Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or "
-        "purge them.",
+        "The header x-death of each message has the queue and the reason of the dead-lettering. Fix the cause first; "
+        "then move the messages back (Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), "
+        "or purge the queue.",
     )
 
 

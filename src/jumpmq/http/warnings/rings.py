@@ -21,7 +21,7 @@ RINGS = 200
 """Maximum number of rings checked."""
 
 UNLIKELY = 0.001
-"""p-value below which an uneven spread does not count as chance."""
+"""p-value below which an uneven spread is not a coincidence."""
 
 UNEVEN = 1.25
 """Ratio of a destination's messages to its weight from which skew matters. With many messages even a tiny skew is
@@ -35,7 +35,7 @@ FEW = 200
 """Minimum number of messages on a ring for a statement on spread."""
 
 KEYS_A_DESTINATION = 20
-"""Number of distinct keys per destination below which shares are uneven by the small number of keys alone."""
+"""Number of distinct keys per destination below which shares are uneven because of too few keys."""
 
 
 async def rings_with_traffic(broker: Broker) -> list[tuple[ConsistentHashExchange, list[RingTrafficFigures]]]:
@@ -80,10 +80,10 @@ async def warnings_of_ring(
         yield _of_exchange(
             exchange,
             "hot-key",
-            f"The key '{key}' has {percent(lower)} of the messages to '{exchange.name}': they all go to '{name}', "
+            f"The key '{key}' has {percent(lower)} of the messages to '{exchange.name}': all go to '{name}', "
             f"which gets {percent(share)} instead of the {percent(share / ratio)} expected by weight.",
-            "More queues do not help: one key stays in one queue. Divide the key (add a part to it where order does "
-            f"not matter), or give '{name}' faster consumers.",
+            "More queues do not help: one key stays in one queue. Divide the key (append a part, if order does not "
+            f"matter), or give '{name}' faster consumers.",
             name,
         )
     elif not counted.missing or counted.missing < 0.1 * total:
@@ -99,9 +99,9 @@ def _missing(exchange: ConsistentHashExchange, counted: CountedKeys, total: int,
     return _of_exchange(
         exchange,
         "missing-header",
-        f"{counted.missing:,} of {total:,} recent messages to '{exchange.name}' lack the {kind} '{what}' that "
-        f"is hashed: they all go to '{went}'. Since the start: {since_start:,}.",
-        f"Have the publishers set the {kind} '{what}' on every message.",
+        f"{counted.missing:,} of {total:,} recent messages to '{exchange.name}' lack the hashed {kind} '{what}': "
+        f"all go to '{went}'. Since the start: {since_start:,}.",
+        f"Publishers must set the {kind} '{what}' on every message.",
         went or "",
     )
 
@@ -118,11 +118,11 @@ def _skew(
         f"'{name}' gets {percent(share)} of the messages to '{exchange.name}'; expected by weight: {percent(expected)}."
     )
     if counted.all_keys < KEYS_A_DESTINATION * len(counted.names):
-        advice = f"There are only about {counted.all_keys} different keys: hash something with more different values."
+        advice = f"The ring has only about {counted.all_keys} distinct keys: hash a value with more distinct keys."
     elif keys is None or keys.p_value > UNLIKELY:
-        advice = "The keys are spread evenly, so some keys have more messages than others: see the hottest on the ring."
+        advice = "The keys are spread evenly, but some have more messages than others: see the ring's hottest keys."
     else:
-        advice = "The keys themselves are spread unevenly: compare weights and shares on the ring."
+        advice = "The keys are spread unevenly: compare weights and shares on the ring."
     return _of_exchange(exchange, "skew", text, advice, name)
 
 

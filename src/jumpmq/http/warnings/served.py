@@ -1,4 +1,4 @@
-"""Facts about many queues at once, for warnings of queues without consumers."""
+"""Consumers and dead-letter targets of many queues, for warnings of queues without consumers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ServedQueues:
-    """Lazily computed facts about many queues: consumers of queues on hash exchanges, and targets of dead-lettering."""
+    """Consumers of queues on hash exchanges, and targets of dead-lettering; both are computed at the first use."""
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
@@ -36,14 +36,14 @@ class ServedQueues:
         self._dead_letters[vhost] = found
 
     def takes_dead_letters(self, queue: QueueDefinition) -> bool:
-        """Return True if dead-lettered messages go to this queue: by an exchange bound to it, or by name."""
+        """Return True if dead-lettered messages go to this queue: by an exchange bound to the queue, or by name."""
         host, sent = self._broker.topology.vhosts[queue.vhost], self._dead_letters.get(queue.vhost, set())
         exchanges = {exchange for exchange, _ in sent if exchange}
         bound = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         return ("", queue.name) in sent or not exchanges.isdisjoint(bound)
 
     def beside(self, queue: QueueDefinition) -> int:
-        """Return the number of queues with consumers on a hash exchange shared with this consumerless queue."""
+        """Return the number of queues with consumers that share a hash exchange with a queue."""
         host = self._broker.topology.vhosts[queue.vhost]
         sources = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]

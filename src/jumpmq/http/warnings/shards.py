@@ -31,8 +31,8 @@ def sharded_exchanges(broker: Broker) -> list[tuple[VirtualHost, str]]:
 async def warnings_of_shards(
     broker: Broker, rates: Rates, read: Collection[tuple[str, str]], host: VirtualHost, name: str
 ) -> AsyncIterator[Warning]:
-    """Yield warnings of a queue hidden behind a sharded exchange, and of shards without consumers
-    beside served ones.
+    """Yield the warnings of a queue hidden behind a sharded exchange, and of shards without consumers next to served
+    shards.
 
     Args:
         read: virtual host and name of each queue read by a reader group.
@@ -44,7 +44,7 @@ async def warnings_of_shards(
             "exchange",
             host.name,
             name,
-            f"Queue '{name}' is hidden: exchange '{name}' is sharded, and consumers of the name get from its shards.",
+            f"Queue '{name}' is hidden: exchange '{name}' is sharded, and consumers of this name get its shards.",
             "Move the queue's messages to the exchange, and delete the queue.",
             queue=name,
         )
@@ -86,13 +86,13 @@ def _numbers(shards: list[ShardSummary], several: bool) -> str:
 
 
 def _consume_more(name: str, idle: list[ShardSummary], several: bool) -> str:
-    """Return the advice: consuming from the exchange's name serves a shard at the client's node."""
+    """Return the advice to consume from the exchange's name, which serves a shard at the client's node."""
     where = [
         ("once more" if len(of) == 1 else f"{len(of)} more times") + (f" at {node}" if several else "")
         for node, of in _by_node(idle).items()
     ]
     of_node = " of its node" if several else ""
     return (
-        f"Consume from '{name}' {', '.join(where)}, on connections or channels of their own: each goes to the shard"
+        f"Consume from '{name}' {', '.join(where)}, on separate connections or channels: each consumer gets the shard"
         f"{of_node} with the fewest consumers."
     )

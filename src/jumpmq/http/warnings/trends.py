@@ -23,7 +23,7 @@ class Trends:
         self._points: dict[int, deque[tuple[float, int]]] = {}  # time and messages, by the queue's id
 
     def note(self, backlogs: Iterable[tuple[int, int]], now: float | None = None) -> None:
-        """Note ready messages by queue id; queues not given are dropped.
+        """Note the numbers of ready messages by queue id. Queues not in ``backlogs`` are forgotten.
 
         Args:
             now: current time by the monotonic clock; read from the clock by default.
@@ -38,8 +38,8 @@ class Trends:
                 points.popleft()
 
     def growth(self, queue: int) -> float | None:
-        """Return the growth of a backlog by least squares, in messages per second; None for too short
-        an observation.
+        """Return the growth of a backlog by least squares, in messages per second; None after an observation shorter
+        than :data:`LEAST`.
         """
         points = self._points.get(queue, ())
         if not points or points[-1][0] - points[0][0] < LEAST:

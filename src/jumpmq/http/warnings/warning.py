@@ -8,17 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Warning:
-    """One finding.
+    """A warning.
 
     Attributes:
         kind: short name of the kind.
-        severity: ``alarm`` if something is refused or blocked, otherwise ``warning``.
+        severity: ``alarm`` if messages or clients are refused or blocked, otherwise ``warning``.
         object: ``broker``, ``node``, ``exchange``, ``shards`` or ``queue``, of that ``vhost`` and ``name``.
         text: description of the condition.
         advice: the remedy.
         queue: the affected queue, in the same virtual host; "" for several queues.
         messages: number of waiting messages in ``queue``.
-        growth: growth of the queue in messages a second; negative for a shrinking queue.
+        growth: growth of the queue in messages per second; negative for a shrinking queue.
         full_in: seconds until ``max-length`` at this rate; None without growth or limit.
     """
 
@@ -36,7 +36,7 @@ class Warning:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Key of the finding: kind, object, virtual host and name. The text may change."""
+        """Key of the warning: kind, object, virtual host and name. The text may change between checks."""
         return self.kind, self.object, self.vhost, self.name
 
     def shown(self) -> dict[str, Any]:

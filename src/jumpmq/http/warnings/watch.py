@@ -1,4 +1,4 @@
-"""The watch over warnings: finds them, and keeps the time of their first detection."""
+"""Detection of warnings, with the time of their first detection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD = 10.0
 """Seconds during which a warning stays after the last detection."""
 
 LOOK_EVERY = 5.0
-"""Minimum interval of checks without a request, in seconds, so that the start of a warning is known."""
+"""Minimum interval of checks without a request, in seconds. These checks detect the start of a warning."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class _Known:
 
 
 class Watch:
-    """The warnings with first detection, in a stable order: alarms first, then by age.
+    """The current warnings, with the time of their first detection. The order is stable: alarms first, then by age.
 
     A warning remains for :data:`HELD` seconds after its last detection, so that a value near a limit does not make the
     warning flicker. Checks run after some readings of :class:`~jumpmq.http.rates.Rates`, and at each request.
@@ -89,8 +89,8 @@ class Watch:
 
 
 def _held(warning: Warning) -> float:
-    """Return the seconds that a warning stays after the last detection: 0 for absent processes: their state is
-    stable.
+    """Return the seconds that a warning stays after its last detection: 0 for absent processes, whose state does not
+    flicker.
     """
     return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
 
