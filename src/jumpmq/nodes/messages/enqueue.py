@@ -92,7 +92,7 @@ class _Outgoing:
         self._refused: set[int] = set()  # refused messages of completed batches, until publishers are notified
         self._on_way: deque[tuple[int, int]] = deque()  # unanswered batches and their octets
         self._octets = 0  # of all unanswered batches
-        self._held: set[CommitClient] = set()  # publishers that are not read until fewer octets are in flight
+        self._unread: set[CommitClient] = set()  # publishers that are not read until fewer octets are in flight
         self._account = account  # charged with messages in flight
 
     @property
@@ -129,8 +129,8 @@ class _Outgoing:
         self.sent = unit << INDEX_BITS | WHOLE
         self._on_way.append((unit, octets))
         self._count(octets)
-        if self._octets > IN_FLIGHT_MOST and reader is not None and reader not in self._held:
-            self._held.add(reader)
+        if self._octets > IN_FLIGHT_MOST and reader is not None and reader not in self._unread:
+            self._unread.add(reader)
             reader.wait_for_home(True)
         return unit
 
@@ -138,8 +138,8 @@ class _Outgoing:
         self._octets += octets
         self._account.charge("staged", octets)
         if self._octets <= IN_FLIGHT_MOST // 2:
-            while self._held:
-                self._held.pop().wait_for_home(False)
+            while self._unread:
+                self._unread.pop().wait_for_home(False)
 
     def state(self, number: int) -> ReceiptState:
         """See :class:`~jumpmq.broker.commit.receipts.ReceiptSource`."""
@@ -180,15 +180,15 @@ class _Incoming:
         self._confirms = Confirms()  # each batch is one publish
         self._refused: list[tuple[int, int]] = []  # not reported yet
         # True while memory or disk is short: answers are withheld, so that the peer's publishers stop
-        self._held = False
+        self._withholds = False
 
     def block(self, reason: str) -> None:
         """See :class:`~jumpmq.broker.memory.alarms.BlockedPublisher`."""
-        self._held = True
+        self._withholds = True
 
     def unblock(self) -> None:
         """See :class:`~jumpmq.broker.memory.alarms.BlockedPublisher`."""
-        self._held = False
+        self._withholds = False
         with self._turns.turn():
             self.send_confirms()
 
@@ -206,7 +206,7 @@ class _Incoming:
 
     def send_confirms(self) -> bool:
         """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
-        if self._held:
+        if self._withholds:
             return True
         answers = self._confirms.answers()
         if answers and self._link.up:
