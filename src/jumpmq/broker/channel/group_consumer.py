@@ -25,8 +25,8 @@ from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.slots import Share
-from jumpmq.queues.stream import OFFSET
 from jumpmq.queues.stream_filter import FILTER
+from jumpmq.queues.stream_rows import OFFSET
 
 GROUP = "x-consumer-group"
 MEMBER, WEIGHT, GRACE = "x-group-member", "x-group-weight", "x-group-grace"

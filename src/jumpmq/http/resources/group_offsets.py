@@ -19,7 +19,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import NUMBER, Shape, ValueKind
 from jumpmq.queues import Queue
 from jumpmq.queues.argument_checks import seconds_of
-from jumpmq.queues.stream import OFFSET
+from jumpmq.queues.stream_rows import OFFSET
 from jumpmq.topology import VirtualHost
 
 ORDER = ("vhost", "queue", "group")
