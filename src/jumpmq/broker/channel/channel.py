@@ -1,4 +1,4 @@
-"""State of a channel of a live connection. The functions of methods are in :mod:`methods`."""
+"""State of a channel of a live connection. :mod:`methods` has the functions of its methods."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -51,11 +51,11 @@ class ChannelServices:
     """Services shared by channels.
 
     Attributes:
-        sender: sends to queues of other homes.
-        remote: makes a channel's remote channels, for its queues of other homes.
+        sender: sends messages to queues of other homes.
+        remote: returns a channel's remote channels, for queues of other homes.
         reply_queues: direct reply-to addresses in use.
         groups: the consumer groups.
-        spans: tells of messages that are traced; None without tracing.
+        spans: exports spans of traced messages; None without tracing.
     """
 
     config: Config
@@ -72,7 +72,7 @@ class ChannelServices:
     reply_queues: dict[bytes, direct_reply.ReplyQueue] = field(default_factory=dict)
 
     def deliver_reply(self, message: Message) -> bool:
-        """Deliver a reply to the requesting channel; return False if it is gone."""
+        """Deliver a reply to the requesting channel; return False if the channel is gone."""
         reply_queue = self.reply_queues.get(message.routing_key)
         if reply_queue is not None:
             reply_queue.deliver([message])
@@ -80,31 +80,32 @@ class ChannelServices:
 
 
 class Channel:
-    """One open channel.
+    """An open channel.
 
     Attributes:
-        unacknowledged: deliveries that await their acknowledgement, and what was got.
-        prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
-        waiting: consumers that were passed over for want of room that they share with others: the connection's, or that
-            of ``prefetch``. The first has waited longest.
-        held: deliveries that its consumers hold; not what was got, but what a transaction will acknowledge.
-        consumer_prefetch: the prefetch that the next consumers get.
-        consumer_max: how many consumers it may have; None is any number.
-        last_queue: the queue declared last, meant where a method names none.
-        last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
-            None where each publish is judged by itself.
-        spans: tells of messages that are traced; None without tracing.
-        sender: sends to queues of other homes.
-        remote: its remote channels, for queues of other homes.
-        turns: those of the broker.
+        unacknowledged: unsettled deliveries, also of ``basic.get``.
+        prefetch: maximum number of deliveries held by all consumers of the channel together; 0 without a limit.
+        waiting: consumers skipped for lack of shared capacity: the connection's, or that of ``prefetch``. The first has
+            waited longest.
+        held: number of deliveries held by consumers: without ``basic.get``, and with deliveries that a transaction will
+            acknowledge.
+        consumer_prefetch: the prefetch of the next consumers.
+        consumer_max: maximum number of consumers; None without a limit.
+        last_queue: the queue declared last, used by methods without a queue name.
+        last_exchange: name of the last publish's exchange, the topology's revision at which the publish was allowed,
+            and the exchange; None if the next publish needs a check.
+        spans: exports spans of traced messages; None without tracing.
+        sender: sends messages to queues of other homes.
+        remote: remote channels, for queues of other homes.
+        turns: event-loop iterations of the broker.
         tally: counters of the channel's messages.
-        published_to: messages by the exchange that they were published to.
-        tags_at: where delivery tags stood at times; see :mod:`overdue`.
+        published_to: number of published messages by exchange.
+        tags_at: next delivery tag at past times; see :mod:`overdue`.
         groups: the consumer groups of the broker.
-        revoked: deliveries that were taken back from a member of a consumer group; None where none were.
+        revoked: deliveries revoked from members of consumer groups; None without any.
     """
 
-    __slots__ = (  # so many attributes would be slow to find otherwise
+    __slots__ = (  # faster than a dict with so many attributes
         "_churn", "authorization", "closed", "confirms", "connection", "consumer_max", "consumer_prefetch",
         "consumers", "groups", "held", "last_exchange", "last_queue", "name", "next_delivery_tag",
         "number", "prefetch", "published_to", "remote", "reply_queue", "reply_queues", "revoked", "sender", "spans",
@@ -123,7 +124,7 @@ class Channel:
         self.groups = services.groups
         self.sender = services.sender
         self.remote = services.remote(self)
-        self._churn = services.churn  # where its end is counted
+        self._churn = services.churn  # counts the end of the channel
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
         self.number = number
@@ -157,7 +158,7 @@ class Channel:
         """Run a method; return the wait to complete first, or None.
 
         Raises:
-            AMQPError: it can't be done.
+            AMQPError: the method is refused.
         """
         return ACTIONS[type(method)](self, method)
 
@@ -168,7 +169,7 @@ class Channel:
             self.connection.charges.add("channels", -CHANNEL)
         self.closed = True
         queues = {queue for consumer in self.consumers.values() for queue in consumer.queues}
-        for queue in queues:  # or the next consumer would get what comes after the messages that are given back
+        for queue in queues:  # otherwise the next consumer would get messages from behind the returned ones
             queue.begin_return()
         for consumer in list(self.consumers.values()):
             consumer.leave()
@@ -251,9 +252,8 @@ class Channel:
     # --- what methods need ---
 
     def serve(self) -> None:
-        """Offer freed capacity to waiting consumers.
-
-        A few at a time while their queues have messages for them, as they may soon wait again.
+        """Offer freed capacity to waiting consumers: a few at a time, because consumers of non-empty queues may soon
+        wait again.
         """
         if self.remote.opened:
             self.remote.make_room()
@@ -276,21 +276,21 @@ class Channel:
                 queue.serve(consumer)
 
     def add(self, consumer: Subscription) -> None:
-        """A consumer is served from now on."""
+        """Add a consumer."""
         self.consumers[consumer.tag] = consumer
         self.connection.charges.add("channels", CONSUMER)
 
     def forget(self, consumer: Subscription) -> None:
-        """A consumer is gone."""
+        """Remove a consumer."""
         if self.consumers.pop(consumer.tag, None) is not None:
             self.connection.charges.add("channels", -CONSUMER)
         self.waiting.pop(consumer, None)
 
     def revoke(self, tags: list[int], counts: Counts) -> None:
-        """Handle deliveries taken back from a member of a consumer group: the client can no longer settle them.
+        """Revoke deliveries of a member of a consumer group: the client can no longer settle these deliveries.
 
         Args:
-            counts: where it is counted that the client says so all the same.
+            counts: statistics of the group, which count the client's late settlements.
         """
         if self.revoked is None:
             self.revoked = Revoked()
@@ -300,7 +300,7 @@ class Channel:
         """Return a queue by name; "" is the queue last declared on this channel.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no such queue.
             ResourceLocked: the queue is exclusive to another connection.
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
@@ -309,7 +309,7 @@ class Channel:
         """Return a local queue, or the definition of a remote queue; for "" the queue declared last.
 
         Raises:
-            NotFound: there is no such queue.
+            NotFound: no such queue.
             ResourceLocked: the queue is exclusive to another connection.
         """
         name = self.resolve(name)

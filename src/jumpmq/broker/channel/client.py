@@ -17,11 +17,11 @@ class ChannelClient(CommitClient, Protocol):
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``.
-        user: who logged in.
+        user: the logged-in user.
         peer_host: address of the client.
-        identity: tells it from all other connections, also of earlier runs of the broker.
-        peer_port: its port.
-        node: name of the node that it is connected to.
+        identity: unique identifier of the connection, also among earlier runs of the broker.
+        peer_port: port of the client.
+        node: name of the client's node.
         vhost: the opened virtual host.
         charges: broker memory held by the client.
     """
@@ -62,20 +62,20 @@ class ChannelClient(CommitClient, Protocol):
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
-            AccessRefused: the user may not.
+            AccessRefused: the user lacks the permission.
         """
 
     def send(self, channel: int, method: m.Method) -> None:
-        """Send a method when the current work is done."""
+        """Send a method at the end of the current work."""
 
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
-        """Send a method with a content when the current work is done."""
+        """Send a method with a content at the end of the current work."""
 
     def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
-        """Send deliveries when the current work is done, or already now if they have become many."""
+        """Send deliveries at the end of the current work, or at once if much output is waiting."""
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """Relay deliveries from a remote home, from memory that is reused afterwards."""
+        """Relay deliveries from a remote home. The memory of ``frames`` is reused after this call."""
 
     def defer_answers(self) -> None:
         """Hold the answers to the current read until all its changes are complete."""

@@ -1,12 +1,12 @@
-"""Publisher confirms (RabbitMQ, "Publisher Confirms"): which publishes of a channel are answered, and when.
+"""Publisher confirms of a channel (RabbitMQ, "Publisher Confirms").
 
-A publish is answered when its receipt is no longer pending; one that nothing had to be stored for, at once. Answers go
-out in order, so that one ``multiple`` ack can serve all that a commit covers. Neighbours that were given to the same
-sources have one receipt; those that were given to others have their own, so that what is complete is acknowledged up to
-the first that is not, and what is refused is refused alone.
+A publish is answered when its receipt is no longer pending; a publish that needs no storage is answered at once.
+Answers are in order, so that one ``multiple`` ack covers all publishes of a commit. Consecutive publishes to the same
+sources share a receipt; publishes to other sources have their own. So complete publishes are acknowledged up to the
+first incomplete one, and each refused publish has its own nack.
 
-A publish that holds up the answers of publishes to other sources for long (a home that hangs, a disk that is full) is
-overtaken by these: see :mod:`~jumpmq.broker.channel.overtaking`.
+If the first publish waits long (for a home that hangs, or a full disk), answers of publishes to other sources overtake
+its answer: see :mod:`~jumpmq.broker.channel.overtaking`.
 """
 
 from collections import deque
@@ -22,25 +22,25 @@ class Confirms:
 
     Attributes:
         published: tag of the last publish.
-        answered: how many publishes were answered.
-        acknowledged: how many of these with ``basic.ack``.
+        answered: number of answered publishes.
+        acknowledged: number of publishes answered with ``basic.ack``.
     """
 
     def __init__(self) -> None:
         self.published = self.answered = self.acknowledged = 0
-        # what is not answered yet, in order; empty while publishes are overtaken
+        # unanswered publishes, in order; empty while publishes are overtaken
         self._runs: deque[PublishedRun] = deque()
-        self._unsealed: list[PublishedRun] = []  # what has no receipt yet, in order
+        self._unsealed: list[PublishedRun] = []  # publishes without a receipt, in order
         self._last: PublishedRun | None = None  # the last publishes, while the next ones may share their receipt
-        self._mixed = False  # whether some of the runs were given to other sources than the first
-        self._seen = 0  # tag of the first publish that was not answered when :meth:`look` was called
-        self._overtaking: Overtaking | None = None  # what is not answered, while publishes are overtaken
+        self._mixed = False  # True if some of the runs have other sources than the first run
+        self._seen = 0  # tag of the first unanswered publish at the last call of :meth:`look`
+        self._overtaking: Overtaking | None = None  # unanswered publishes, while publishes are overtaken
 
     def add(self, count: int, sources: int, parts: tuple[Part, ...] = ()) -> None:
-        """``count`` more messages were published and taken, and given to these sources (or-ed bits).
+        """Add ``count`` accepted publishes to the given sources (or-ed bits).
 
         Args:
-            parts: of its receipt, beside those of the sources, where one message may be refused by itself.
+            parts: parts of the receipt in addition to those of the sources, of a message that may be refused alone.
         """
         first, self.published = self.published + 1, self.published + count
         last = self._last
@@ -53,7 +53,7 @@ class Confirms:
                 self._runs.append(run)
 
     def refuse(self) -> None:
-        """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
+        """Add a publish refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
         self._last, self._mixed = None, True
         run = PublishedRun(self.published, self.published, 0, receipt=NOT_TAKEN)
@@ -92,7 +92,7 @@ class Confirms:
 
     @property
     def due(self) -> bool:
-        """True if :meth:`answers` may return some."""
+        """True if :meth:`answers` may return answers."""
         receipt = self._runs[0].receipt if self._runs else None
         return (receipt is not None and receipt.state is not PENDING) or self._overtaking is not None
 
@@ -116,7 +116,7 @@ class Confirms:
             return self._overtake(self._overtaking)
         found: list[Answer] = []
         runs = self._runs
-        first = last = 0  # tags of what is to be acknowledged
+        first = last = 0  # tags of the publishes to acknowledge
         while runs and (receipt := runs[0].receipt) is not None:
             state = receipt.state
             if state is PENDING:

@@ -28,8 +28,9 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     """Return the consumer priority in the arguments, by default 0.
 
     Raises:
-        PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none;
-            of several mistakes the one that RabbitMQ names, which is a wrong value rather than a wrong argument.
+        PreconditionFailed: the priority is not an integer, another argument has a wrong value, or the kind of queue
+            does not take an argument. Of several errors, the error named by RabbitMQ: a wrong value before a wrong
+            argument.
     """
     subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     given = {name: (kind, value) for name, kind, value in reversed(arguments)}
@@ -69,7 +70,7 @@ class Holder(Protocol):
     """A consumer, as seen by deliveries.
 
     Attributes:
-        arguments: those of ``basic.consume``.
+        arguments: arguments of ``basic.consume``.
     """
 
     arguments: list[Field]
@@ -79,11 +80,11 @@ class Holder(Protocol):
 
 
 class Subscription(Protocol):
-    """A ``basic.consume`` in force, as seen by its channel.
+    """An active ``basic.consume``, as seen by its channel.
 
     Attributes:
         tag: the consumer tag.
-        arguments: those of ``basic.consume``.
+        arguments: arguments of ``basic.consume``.
     """
 
     tag: str
@@ -131,15 +132,15 @@ class DeliveringChannel(Protocol):
 
 
 class ChannelConsumer:
-    """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
+    """An active ``basic.consume``. Implements :class:`jumpmq.queues.Consumer`.
 
     Attributes:
-        prefetch: unacknowledged deliveries that it may hold, 0 is any number; of no account if it has none.
-        unacknowledged: how many it holds.
-        delivered: how many messages it was sent.
-        waits: whether its queue passed it over, and has not been told of room since.
-        epoch: number of the consumer as single active consumer of the queue; otherwise 0.
-        added: headers of all that it is sent, or by the slots of the queue; see ``encode_deliveries``.
+        prefetch: maximum number of unacknowledged deliveries, 0 without a limit; without effect with ``no_ack``.
+        unacknowledged: number of unacknowledged deliveries.
+        delivered: number of delivered messages.
+        waits: True if the queue has skipped the consumer, and has not been notified of capacity since.
+        epoch: owner epoch of the consumer as single active consumer of the queue; otherwise 0.
+        added: headers added to all deliveries, or by the slots of the queue; see ``encode_deliveries``.
 
     Raises:
         PreconditionFailed: the queue does not take these arguments.
@@ -194,8 +195,8 @@ class ChannelConsumer:
             self.admit()
 
     def admit(self) -> "ChannelConsumer | None":
-        """Report capacity to the queue that skipped the consumer. Return self if capacity is available,
-        to be served.
+        """Notify the queue that skipped the consumer of free capacity. Return the consumer if it has capacity, to be
+        served.
         """
         if self.capacity() > 0:
             self.waits = False
@@ -249,7 +250,7 @@ class ChannelConsumer:
         channel.tally.deliver += count
         self.unacknowledged += count
         channel.held += count
-        unread = Message("", b"", b"", b"")  # stands for what the stream keeps; not read here
+        unread = Message("", b"", b"", b"")  # a placeholder: the stream keeps the content
         unread.queue, unread.consumer = self.queue, self
         channel.unacknowledged.add(first, [unread] * count)
         connection = channel.connection
@@ -271,7 +272,7 @@ class ChannelConsumer:
         return [self]
 
     def leave(self) -> Pending | None:
-        """End the consumer, cancelled by the client or with the channel; an auto-delete queue goes with its last
+        """End the consumer, cancelled by the client or with the channel; an auto-delete queue is deleted with its last
         consumer.
         """
         self.channel.forget(self)

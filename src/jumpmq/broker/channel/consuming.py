@@ -31,7 +31,9 @@ class ConsumingChannel(group_consumer.MemberChannel, direct_reply.ReplyChannel, 
 
 
 def basic_qos(channel: ConsumingChannel, method: m.BasicQos) -> None:
-    """``global`` means all consumers of the channel together, else each consumer to come (RabbitMQ's meaning)."""
+    """Set a prefetch: with ``global`` for all consumers of the channel together, otherwise for each later consumer
+    (RabbitMQ's meaning).
+    """
     if method.prefetch_size:
         raise NotImplementedByServer(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
@@ -44,7 +46,7 @@ def basic_qos(channel: ConsumingChannel, method: m.BasicQos) -> None:
 
 
 def basic_consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | None:
-    name = channel.resolve(method.queue)  # what "" means is asked before all else
+    name = channel.resolve(method.queue)  # before all other checks
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
@@ -66,7 +68,7 @@ def basic_consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting 
 
 
 def _consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | None:
-    """Take up a consumer; the name of the queue, and its tag, are filled in."""
+    """Add a consumer, given a method with names of queue and consumer filled in."""
     name, tag = _source(channel, method.queue), method.consumer_tag
     queue = channel.find(name)
     if isinstance(queue, DeclaredQueue):
@@ -94,8 +96,7 @@ def _consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | Non
 def _join_group(
     channel: ConsumingChannel, method: m.BasicConsume, membership: group_consumer.GroupArguments
 ) -> Waiting | None:
-    """Take up a member of a consumer group: a group of one queue is where the queue is, one of an exchange at all
-    homes."""
+    """Add a member of a consumer group: for a queue at the queue's home, for an exchange at all homes."""
     group_consumer.require(channel, membership, method)
     if (remote := channel.remote_queue(method.queue)) is not None:
         channel.connection.require_permission("read", "queue", method.queue)
@@ -216,7 +217,7 @@ def _source(channel: ConsumingChannel, name: str) -> str:
     """Return the queue to consume from: for a sharded exchange's name, the shard with the fewest consumers.
 
     Raises:
-        AccessRefused: the user may not read it.
+        AccessRefused: the user may not read the queue.
     """
     actual = channel.topology.sharding.local_shard(channel.connection.vhost, name, channel.remote.consumers_of)
     channel.connection.require_permission("read", "queue", actual)  # before the existence is revealed

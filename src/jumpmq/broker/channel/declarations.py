@@ -1,6 +1,6 @@
-"""The methods of a channel that change or look up definitions (AMQP 0-9-1, classes exchange and queue).
+"""Methods of a channel about definitions (AMQP 0-9-1, classes exchange and queue).
 
-Each becomes one change, which is proposed to the topology; its answer leaves when that was accepted and is on disk.
+Each method proposes one change to the topology. The answer is sent when the change is accepted and on disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,20 +85,20 @@ def queue_declare(channel: DeclaringChannel, method: m.QueueDeclare) -> Waiting 
     definition = channel.topology.define_queue(
         connection.vhost.name,
         name,
-        method.durable and not method.exclusive,  # it ends with the connection
+        method.durable and not method.exclusive,  # an exclusive queue ends with its connection
         method.exclusive,
         method.auto_delete,
         Arguments.shared(method.arguments),
         connection.identity if method.exclusive else None,
         connection.user.owner,
-        home=channel.topology.home if server_named else None,  # its name is known to this client alone
+        home=channel.topology.home if server_named else None,  # only this client knows the name
     )
     return _propose(channel, DeclareQueue(definition, server_named), answer)
 
 
 def _declared(channel: DeclaringChannel, method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer the declaration of an existing queue with its counts."""
-    # Not by `find`: a passive declaration without a name does not stand for the queue declared last.
+    # Not by `find`: in a passive declaration, an empty name is not the queue declared last.
     queue = channel.remote_queue(name) or channel.connection.vhost.queue(name, channel.connection.identity)
     if isinstance(queue, DeclaredQueue):
 
@@ -204,12 +204,12 @@ def _propose(channel: DeclaringChannel, change: Change, answer: Callable[[], Wai
 
 
 def _answer(channel: DeclaringChannel, method: Any, ok: m.Method) -> Callable[[], None]:
-    """Sends an answer, unless the client wants none."""
+    """Return a function that sends the answer, unless the client has set ``no_wait``."""
     return lambda: None if method.no_wait else channel.send(ok)
 
 
 def _passing_on(channel: DeclaringChannel, method: Any) -> Callable[[m.Method], None]:
-    """Sends the answer of a queue's home, unless the client wants none."""
+    """Return a function that relays the answer of a queue's home, unless the client has set ``no_wait``."""
     return lambda answer: None if method.no_wait else channel.send(answer)
 
 
@@ -236,5 +236,5 @@ def _queue_binding(channel: DeclaringChannel, method: m.QueueBind | m.QueueUnbin
     queue = channel.resolve(stripped(method.queue))
     key = method.routing_key
     if not method.queue and not key:
-        key = queue.encode()  # AMQP 0-9-1, queue.bind: the last declared queue under its own name
+        key = queue.encode()  # AMQP 0-9-1, queue.bind: the last declared queue, with its name as key
     return Binding(stripped(method.exchange), "queue", queue, key, Arguments.shared(method.arguments))

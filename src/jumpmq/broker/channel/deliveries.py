@@ -1,8 +1,8 @@
 """Unsettled deliveries of a channel, by delivery tag.
 
-They lie in pieces of some thousand tags. One dictionary of ten million would stop everybody for 200 ms when it grows
-and for 40 ms when it goes, and could not be cut in two; pieces change hands whole. Where memory is tight, a piece whose
-bodies are all on disk is parked, and comes back as it was when one of its deliveries is asked for.
+Deliveries are kept in pieces of some thousand tags. A single dictionary of ten million entries would stop the broker
+for 200 ms when it grows and for 40 ms when it is freed, and could not be divided; pieces can be moved whole. If memory
+is short, a piece with all its bodies on disk is parked. It is restored when one of its deliveries is needed.
 """
 
 import struct
@@ -16,7 +16,7 @@ from jumpmq.queues.parked import Parked
 from jumpmq.queues.runs import claim, claim_packed, split_upto
 
 BITS = 12
-"""Low bits of delivery tags within a piece: settling a piece takes a millisecond or two."""
+"""Number of low bits of delivery tags within a piece: settling a piece takes one or two milliseconds."""
 
 _TAG = struct.Struct("!Q")
 
@@ -78,7 +78,8 @@ class Deliveries:
                 yield from (held for held in piece.items() if held[0] < tag)
 
     def look_at(self, count: int) -> Iterator[list[Message]]:
-        """Yield all deliveries that are not parked, up to ``count`` at a time; the set may change meanwhile."""
+        """Yield all deliveries except parked ones, up to ``count`` at a time; deliveries may be added and taken between
+        two steps."""
         for piece in list(self._pieces.values()):
             if isinstance(piece, _ParkedPiece):
                 continue
@@ -101,7 +102,7 @@ class Deliveries:
             first, start = first + stop - start, stop
 
     def put(self, tags: Iterable[int], messages: Iterable[Message]) -> None:
-        """Add deliveries with the given tags, kept in the given order until put back."""
+        """Add deliveries with the given tags. They are in the given order until :meth:`put_back` sorts them."""
         for tag, message in zip(tags, messages, strict=False):
             number = tag >> BITS
             piece = self._piece(number)
@@ -134,7 +135,7 @@ class Deliveries:
         return claimed
 
     def claim_packed(self, packed: bytes, begin: int) -> list[Message]:
-        """Take the deliveries with tags in ``packed[begin:]``, eight octets per tag; unknown ones are skipped."""
+        """Take the deliveries with tags in ``packed[begin:]``, eight octets per tag; unknown tags are skipped."""
         if self._parked:
             self._unpark(tag for (tag,) in _TAG.iter_unpack(packed[begin:]))
         claimed = claim_packed(self._pieces, packed, begin, BITS)  # type: ignore[arg-type]
@@ -142,7 +143,7 @@ class Deliveries:
         return claimed
 
     def take_upto(self, tag: int) -> "Deliveries":
-        """Take all deliveries up to a tag; 0 is simply all."""
+        """Take all deliveries up to a tag; 0 takes all deliveries."""
         taken = Deliveries()
         for number in list(self._pieces):
             if tag and number > tag >> BITS:
@@ -164,14 +165,14 @@ class Deliveries:
         return taken
 
     def take_of(self, consumers: Iterable[object]) -> tuple[list[int], list[Message]]:
-        """Take the deliveries to these consumers: tags, in order, and messages."""
+        """Take the deliveries to these consumers. Return the tags, in order, and the messages."""
         theirs = set(map(id, consumers))
         found = [(tag, message) for tag, message in self.items() if id(message.consumer) in theirs]
         tags = [tag for tag, _ in found]
         return tags, self.claim(tags)
 
     def items(self) -> Iterator[tuple[int, Message]]:
-        """Tags and deliveries, in order; nothing else may be done with them meanwhile."""
+        """Yield tags and deliveries, in order; the deliveries must not be changed meanwhile."""
         return chain.from_iterable([(self._piece(number) or {}).items() for number in list(self._pieces)])
 
     def messages(self) -> list[Message]:
@@ -194,7 +195,7 @@ class Deliveries:
             yield messages
 
     def backwards(self) -> Iterator[list[Message]]:
-        """Take all as :meth:`forwards`, last to first; ordered within a step."""
+        """Take all deliveries in steps, last to first, in order within a step; limited as in :meth:`forwards`."""
         while self._pieces:
             number = next(reversed(self._pieces))
             piece = self._piece(number) or {}
@@ -211,7 +212,7 @@ class Deliveries:
     # --- parking ---
 
     def park(self) -> Iterator[None]:
-        """Park deliveries piece by piece; the set may change meanwhile."""
+        """Park deliveries piece by piece; deliveries may be added and taken between two steps."""
         for number, piece in list(self._pieces.items()):
             if isinstance(piece, dict) and len(piece) >= WORTH_PARKING and self._pieces.get(number) is piece:
                 parked = Parked.of(list(piece.values()))

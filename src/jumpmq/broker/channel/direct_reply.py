@@ -1,10 +1,10 @@
-"""Direct reply-to (RabbitMQ, "Direct Reply-to"): answers to a request go straight to the asking channel, with no queue.
+"""Direct reply-to (RabbitMQ, "Direct Reply-to"): replies go directly to the requesting channel, without a queue.
 
-A client consumes from the pseudo-queue ``amq.rabbitmq.reply-to`` and publishes requests with that name in ``reply-to``;
-the broker replaces it by an address of the channel's own. What is published to that address on the default exchange is
+A client consumes from the pseudo-queue ``amq.rabbitmq.reply-to`` and publishes requests with this name in ``reply-to``.
+The broker replaces the name by an address of the channel. A message published to the address on the default exchange is
 delivered to the channel, or returned as unroutable when the channel is gone.
 
-Where there are several homes an address begins with the number of the channel's: other homes send the answer there.
+In a broker with several homes, an address begins with the number of the channel's home: other homes send replies there.
 """
 
 from typing import Protocol
@@ -52,7 +52,7 @@ class ReplyQueue:
         channel.reply_queues[self.address] = self
 
     def close(self) -> None:
-        """Answers no longer arrive."""
+        """Remove the address: replies to it become unroutable."""
         self.channel.reply_queues.pop(self.address, None)
 
     def deliver(self, messages: list[Message]) -> None:
@@ -66,7 +66,7 @@ class ReplyQueue:
 
 
 def home_of(channel: ReplyChannel, address: bytes) -> int | None:
-    """Return the remote home of an address; None for further addresses."""
+    """Return the remote home of an address; None for other addresses."""
     if not address.startswith(PREFIX):
         return None
     number = address[len(PREFIX) :].partition(b".")[0]
@@ -85,10 +85,11 @@ def reply(channel: ReplyChannel, message: Message) -> bool:
 
 
 def declare(channel: ReplyChannel, name: str) -> None:
-    """Declare the always existing pseudo-queue, or an address, limited to the lifetime of the channel.
+    """Answer the declaration of the pseudo-queue, which always exists, or of an address, which exists as long as its
+    channel.
 
     Raises:
-        NotFound: it does not.
+        NotFound: the address does not exist.
     """
     octets = name.encode(errors="surrogateescape")
     if name != NAME and octets not in channel.reply_queues and home_of(channel, octets) is None:
@@ -97,10 +98,10 @@ def declare(channel: ReplyChannel, name: str) -> None:
 
 
 def consume(channel: ReplyChannel, tag: str, method: m.BasicConsume) -> None:
-    """``basic.consume`` from the pseudo-queue.
+    """Consume from the pseudo-queue.
 
     Raises:
-        PreconditionFailed: not in no-ack mode, or a second time.
+        PreconditionFailed: ``no_ack`` is not set, or the channel already consumes replies.
     """
     if not method.no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
@@ -112,10 +113,10 @@ def consume(channel: ReplyChannel, tag: str, method: m.BasicConsume) -> None:
 
 
 def address(channel: ReplyChannel, message: Message, properties: Properties) -> None:
-    """Put the channel's own address in the place of the pseudo-queue's name.
+    """Replace the pseudo-queue's name in ``reply-to`` by the channel's own address.
 
     Raises:
-        PreconditionFailed: the channel does not consume answers.
+        PreconditionFailed: the channel does not consume replies.
     """
     if properties.reply_to == NAME:
         if channel.reply_queue is None:

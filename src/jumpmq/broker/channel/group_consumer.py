@@ -1,7 +1,8 @@
 """A member of a consumer group: a ``basic.consume`` fed from all queues assigned by the group.
 
-Each of these queues has a *feed*, which is to the queue a consumer like any other. The feeds share the prefetch of the
-member; where there is no room, they wait in turn (:class:`GroupConsumer` stands for them in ``Channel.waiting``).
+The member has a *feed* for each of these queues; the queue treats the feed like any other consumer. The feeds share the
+member's prefetch. Without capacity they wait in turn, with :class:`GroupConsumer` as their entry in
+``Channel.waiting``.
 """
 
 from collections import OrderedDict
@@ -36,7 +37,7 @@ LONGEST = 24 * 3600 * 1000
 """Maximum time in an argument, in milliseconds."""
 
 MAX_NAME = 255
-"""Octets of a group's or member's name."""
+"""Maximum octets of a group's or member's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class GroupArguments:
     """Arguments of ``basic.consume`` about a group; times in seconds.
 
     Attributes:
-        member: its name; None for one of its own.
-        rebalance_delay, handover_timeout: None where the arguments do not say.
+        member: name of the member; None for a generated name.
+        rebalance_delay, handover_timeout: None without the argument.
     """
 
     group: str
@@ -80,10 +81,10 @@ class GroupArguments:
 
 @runtime_checkable
 class Evictable(Protocol):
-    """A consumer evicted for an overdue delivery."""
+    """A consumer that is evicted for an overdue delivery."""
 
     def evict_overdue(self) -> None:
-        """Do so."""
+        """Evict the consumer."""
 
 
 class Whole(Protocol):
@@ -112,18 +113,18 @@ class MemberChannel(DeliveringChannel, Protocol):
 
 
 class GroupConsumer:
-    """A ``basic.consume`` in force, of a member of a consumer group.
+    """An active ``basic.consume`` of a member of a consumer group.
 
     Attributes:
         live: the group.
-        prefetch: unacknowledged deliveries that it may hold from all its queues together, 0 is any number.
-        unacknowledged: how many it holds.
-        delivered: how many messages it was sent.
-        feeds: by the queue's number; also those that are fed no more and have messages.
+        prefetch: maximum number of unacknowledged deliveries from all queues together, 0 without a limit.
+        unacknowledged: number of unacknowledged deliveries.
+        delivered: number of delivered messages.
+        feeds: feeds by the queue's number, including feeds that get no more messages and still hold some.
         handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.MemberSession`.
-        waiting: feeds that were passed over, the first has waited longest.
-        ended: whether it is in force no more, and gets no messages.
-        whole: what it is a part of, where the group has members at several homes; else None.
+        waiting: skipped feeds; the first has waited longest.
+        ended: True if the consumer has ended, and gets no messages.
+        whole: the member with parts at several homes, of which this consumer is one; None otherwise.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class GroupConsumer:
         return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
 
     def passed_over(self, feed: "Feed") -> None:
-        """Note a feed's message without capacity."""
+        """Add a feed that its queue has skipped for lack of capacity."""
         self.waiting[feed] = None
         self.channel.waiting[self] = None
 
@@ -233,7 +234,7 @@ class GroupConsumer:
     def stop(self, unit: Partition) -> None:
         feed = self.feeds.get(unit.queue_id)
         if feed is None or unit not in feed.fed:
-            return  # the queue was deleted
+            return  # the queue is deleted
         if self.held(unit):
             feed.drains.add(unit)
         if unit.slot is not None and feed.queue.slots is not None:
@@ -266,7 +267,7 @@ class GroupConsumer:
         self._cancel()
 
     def released(self, feed: "Feed") -> None:
-        """A feed holds fewer messages."""
+        """Handle settled deliveries of a feed."""
         if feed.drains:
             self.live.group.released(feed.drains)
             self.channel.groups.soon(self.live)
@@ -275,7 +276,7 @@ class GroupConsumer:
         self.forget_done(feed)
 
     def forget_done(self, feed: "Feed") -> None:
-        """A feed that gets no messages, and has none, is no longer wanted."""
+        """Remove a feed that gets no messages and holds none."""
         if not feed.fed and not feed.unacknowledged and self.feeds.get(feed.queue.id) is feed:
             del self.feeds[feed.queue.id]
 
@@ -300,9 +301,9 @@ class Feed(ChannelConsumer):
     """A member's registration at a queue.
 
     Attributes:
-        fed: the units of the queue that it is fed from.
-        drains: units that it is fed from no more, and may have messages of.
-        share: the slots that it is fed from, where the queue has slots.
+        fed: assigned partitions of the queue.
+        drains: partitions that are no longer assigned, with messages that the feed may hold.
+        share: the assigned slots of a queue with slots.
     """
 
     def __init__(self, member: GroupConsumer, queue: Queue) -> None:
@@ -320,9 +321,9 @@ class Feed(ChannelConsumer):
         self.drains: set[Partition] = set()
         self.share = Share()
         self._slot_fields: dict[int, bytes] = {}
-        # Under which numbers it is fed: of each slot, or (None) of the queue.
+        # Owner epochs by slot, or (None) of the queue.
         self._epochs: dict[int | None, int] = {}
-        self._floor = queue.owner_floor  # of the queue, as these numbers know it
+        self._floor = queue.owner_floor  # owner floor of the queue at the last renewal of the epochs
         self.added = b"" if queue.slots is None else self._slot_fields
 
     @property
@@ -335,7 +336,7 @@ class Feed(ChannelConsumer):
         return bool(self.share) if queue.slots is not None else queue.ready_count > queue.fenced_count
 
     def own(self, slot: int | None) -> int:
-        """Start feeding from a slot, or from all of a queue without slots; return the owner epoch of the deliveries."""
+        """Start feeding from a slot, or from a queue without slots; return the owner epoch of the deliveries."""
         epoch = self.queue.draw_epoch()
         self._name(slot, epoch)
         self.channel.connection.defer_answers()
@@ -357,7 +358,7 @@ class Feed(ChannelConsumer):
         return write_fields([Field("x-queue", "S", self.queue.name), *more])[4:]
 
     def _renew(self) -> None:
-        """Keys have come to the queue under higher numbers than it is fed under."""
+        """Raise the owner epochs, after keys with higher epochs have moved to the queue."""
         self._floor = self.queue.owner_floor
         for slot, epoch in self._epochs.items():
             if epoch < self._floor:
@@ -397,17 +398,17 @@ class Feed(ChannelConsumer):
         self.member.channel.groups.evict(self.member.live, self.member)
 
     def cancelled(self) -> None:
-        """The queue is gone; the member stays."""
+        """Handle the deletion of the queue; the member stays."""
         self.fed.clear()
         self.member.forget_done(self)
         self.member.waiting.pop(self, None)
 
 
 def require(channel: MemberChannel, membership: GroupArguments, method: m.BasicConsume) -> None:
-    """Refuse a member with unsupported requests.
+    """Refuse a member whose ``basic.consume`` asks for unsupported features.
 
     Raises:
-        AMQPError: with the reason.
+        AMQPError: such a feature is requested.
     """
     if channel.transaction is not None:
         raise NotImplementedByServer("consumer groups on transactional channels")
@@ -419,7 +420,7 @@ def require(channel: MemberChannel, membership: GroupArguments, method: m.BasicC
         raise PreconditionFailed(f"consumer group '{membership.group}' has no priorities: use '{WEIGHT}'")
     if any(name == FILTER for name, _, _ in method.arguments):
         raise PreconditionFailed(
-            f"consumer group '{membership.group}' has no filters: what members do not take would never be settled"
+            f"consumer group '{membership.group}' has no filters: filtered messages would never be settled"
         )
 
 
@@ -427,7 +428,7 @@ def _require_start(channel: MemberChannel, live: LiveGroup, queues: list[Queue],
     """Refuse a member unable to read streams, or with a start position for a non-stream queue.
 
     Raises:
-        PreconditionFailed: it has no prefetch, or cannot begin there.
+        PreconditionFailed: the channel has no prefetch, or the start position is invalid.
     """
     streams = [queue for queue in queues if queue.offsets is not None]
     if streams and not channel.consumer_prefetch:
@@ -437,7 +438,7 @@ def _require_start(channel: MemberChannel, live: LiveGroup, queues: list[Queue],
     for queue in queues:
         if queue.offsets is not None:
             queue.offsets.start_of(arguments)
-    if live.kind == "queue":  # of an exchange, streams may be at other homes
+    if live.kind == "queue":  # streams of a group on an exchange may be at other homes
         for queue in queues:
             check_arguments(queue, arguments)
 
@@ -446,7 +447,7 @@ def find(channel: MemberChannel, membership: GroupArguments, source: str, argume
     """Return the group that a client may join.
 
     Args:
-        arguments: of ``basic.consume``.
+        arguments: arguments of ``basic.consume``.
 
     Raises:
         AMQPError: the consumption is refused.
@@ -473,7 +474,7 @@ def take_up(
     method: m.BasicConsume,
     whole: Whole | None = None,
 ) -> GroupConsumer:
-    """A consumer for a member of a group that :func:`find` has found; see :func:`join`.
+    """Return a consumer for a member of a group from :func:`find`; :func:`join` lets it join.
 
     Raises:
         AMQPError: the arguments are refused.
@@ -500,7 +501,7 @@ def join(consumer: GroupConsumer, membership: GroupArguments) -> None:
     if isinstance(replaced, GroupConsumer):
         replaced.replaced()
     if live.has_streams:
-        channel.connection.defer_answers()  # where a group begins in a stream is to be known after a crash
+        channel.connection.defer_answers()  # the group's first offset in a stream must be durable
 
 
 def own_name(channel: MemberChannel) -> str:

@@ -1,4 +1,4 @@
-"""Table of methods and functions of a channel, with the shortest functions."""
+"""Table of a channel's functions by method, with the shortest functions."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

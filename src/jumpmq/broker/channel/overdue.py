@@ -1,7 +1,7 @@
 """Deliveries not acknowledged in time (RabbitMQ, "Delivery Acknowledgement Timeout"): their channel is closed.
 
-Nothing is noted of a delivery. A channel remembers where its delivery tags stood at each look, so that a tag below
-what they were a while ago is at least so old.
+Deliveries have no time of their own. A channel records its next delivery tag at each check: a delivery with a lower tag
+than the tag recorded a while ago is at least as old as this record.
 """
 
 import math
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 LONGEST_INTERVAL = 60.0
-"""Seconds between looks, at most: as often as RabbitMQ looks."""
+"""Maximum seconds between checks: RabbitMQ's interval."""
 
 
 class Overdue:
     """Finds overdue deliveries.
 
     Args:
-        timeout: seconds, where neither the consumer nor the queue has a timeout of its own; 0 is for ever.
+        timeout: seconds, for consumers and queues without their own timeout; 0 without a limit.
 
     Attributes:
-        interval: seconds between looks; a delivery may be so much older before it is found.
+        interval: seconds between checks; an overdue delivery is found up to this time later.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -38,7 +38,7 @@ class Overdue:
         self.interval = min(LONGEST_INTERVAL, self._timeout / 2)
 
     def look(self, channel: Channel, now: float) -> "tuple[Message, PreconditionFailed] | None":
-        """Return an overdue delivery of a channel, with the error; None if there is none.
+        """Return an overdue delivery of a channel, with the error; None without one.
 
         Args:
             now: seconds by the monotonic clock.
@@ -75,7 +75,7 @@ def _tag_at(looks: deque[tuple[float, int]], at: float) -> int:
 
 
 def _own_timeouts(channel: Channel) -> set[float]:
-    """The timeouts, in seconds, of consumers and queues that the channel may hold deliveries of."""
+    """Return the timeouts, in seconds, of the channel's consumers and their queues."""
     found = {_timeout_of(one, one.queue) for consumer in channel.consumers.values() for one in consumer.holders}
     return {timeout for timeout in found if timeout is not None}
 
@@ -85,7 +85,9 @@ def _own_timeout(message: "Message") -> float | None:
 
 
 def _timeout_of(consumer: "Holder | Consumer | None", queue: "DeliveringQueue | None") -> float | None:
-    """Seconds by the consumer's ``x-consumer-timeout``, else by the queue's or its policy's; None for neither."""
+    """Return the timeout in seconds, of the consumer (``x-consumer-timeout``), or else of the queue or its policy; None
+    without one.
+    """
     arguments = () if consumer is None else consumer.arguments
     found = next((timeout_of(field.value) for field in arguments if field.name == CONSUMER_TIMEOUT), None)
     if found is None and queue is not None:

@@ -1,12 +1,12 @@
 """Confirms out of order, while the first waiting publish delays later ones.
 
-Publishes that were given to the same sources are answered in order, as sources complete what they were given in order:
-so there is one lane for each combination of sources, and only the first publish of each is looked at. As in RabbitMQ
-(``rabbit_channel:coalesce_and_send``) what comes before all that waits has one ``multiple`` ack; each publish behind
-that has an ack of its own.
+Publishes to the same sources are answered in order, because sources complete publishes in order. So there is one lane
+for each combination of sources, and only the first publish of each lane is checked. As in RabbitMQ
+(``rabbit_channel:coalesce_and_send``), answered publishes before the first waiting one have one ``multiple`` ack; each
+later publish has its own ack.
 
-It is over when all is answered that waited at its beginning. Then answers go out in order again, a ``multiple`` ack for
-many, until another publish holds up others: so what waits is sorted once at most.
+Overtaking ends when all publishes that waited at its beginning are answered. Then answers are in order again, with
+``multiple`` acks, until another publish delays others. So waiting publishes are sorted at most once.
 """
 
 from collections import deque
@@ -25,10 +25,10 @@ class PublishedRun:
     """Consecutive publishes with a common receipt, assigned at the end of the event-loop iteration.
 
     Attributes:
-        first_tag, last_tag: tags of the first and the last.
+        first_tag, last_tag: tags of the first and the last publish.
         sources: sources of the receipt, as or-ed bits.
-        parts: of a message that may be refused by itself.
-        receipt: None until the end of the turn.
+        parts: further parts of the receipt, of a message that may be refused alone.
+        receipt: None until the end of the event-loop iteration.
     """
 
     first_tag: int
@@ -39,7 +39,7 @@ class PublishedRun:
 
     @property
     def tags(self) -> range:
-        """The tags of all."""
+        """Tags of all publishes."""
         return range(self.first_tag, self.last_tag + 1)
 
 
@@ -51,7 +51,7 @@ class Overtaking:
     """
 
     def __init__(self, runs: Iterable[PublishedRun]) -> None:
-        self._lanes: dict[int, deque[PublishedRun]] = {}  # by sources
+        self._lanes: dict[int, deque[PublishedRun]] = {}  # lanes by sources
         self._until = 0  # tag of the last publish that waited at the beginning
         for run in runs:
             self.add(run)
@@ -65,7 +65,7 @@ class Overtaking:
         """Return the due answers, with the numbers of acknowledged and refused publishes.
 
         Args:
-            unsealed: publishes that have no receipt yet, in order.
+            unsealed: publishes without a receipt, in order.
         """
         done: list[PublishedRun] = []
         refused: list[PublishedRun] = []

@@ -1,8 +1,8 @@
-"""The name of a sharded exchange where a queue is named: `queue.declare` and `basic.get`.
+"""The name of a sharded exchange in place of a queue's name: `queue.declare` and `basic.get`.
 
-Clients declare what they consume from, most of them passively, and take the name of the answer: it is the one that they
-asked for, so that what they consume next is spread over the shards. RabbitMQ answers with the name of shard 0, to which
-all consumers of such a client go, or for whose answer it waits in vain.
+Clients declare a queue before they consume from it, most of them passively, and consume from the queue in the answer.
+The answer has the requested name, so that the consumers are spread over the shards. RabbitMQ answers with the name of
+shard 0: all consumers of such a client go to shard 0, or the client waits in vain for the requested name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def declared(channel: ShardedChannel, method: m.QueueDeclare, name: str) -> Wait
     of homes that are down.
 
     Raises:
-        NotFound: it has no shards here.
+        NotFound: the exchange has no shards at this node.
     """
     vhost = channel.connection.vhost
     shards = channel.topology.sharding.local_shards(vhost, name)
@@ -77,7 +77,7 @@ def _ask(
     shards: list[DeclaredQueue],
     before: tuple[int, int],
 ) -> Waiting | None:
-    """Ask the home of a shard, and go on with the others; None where the home is down."""
+    """Request the counts of a shard from its home, then continue with the next shards; None if the home is down."""
     answers: list[m.QueueDeclareOk] = []
 
     def add() -> Waiting | None:
@@ -92,8 +92,8 @@ def _ask(
 
 
 def in_turn(channel: ShardedChannel, name: str) -> list[str]:
-    """Return the queues to get from, in order: for a pseudo-queue the possibly non-empty shards, rotated per call; a
-    single one if all are empty."""
+    """Return the queues to get from, in order: for a pseudo-queue the possibly non-empty shards, rotated by one at each
+    call, or a single shard if all are empty."""
     sharding = channel.topology.sharding
     shards = sharding.local_shards(channel.connection.vhost, name)
     if not shards:

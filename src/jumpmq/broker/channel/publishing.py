@@ -1,4 +1,4 @@
-"""From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
+"""Publishing a run of messages to queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
 
 import re
 from typing import Protocol
@@ -25,7 +25,7 @@ EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
 """Properties evaluated by the broker during publishing."""
 
 MAX_EXPIRATION = 315_360_000_000
-"""Milliseconds of ten years: RabbitMQ's limit, as measured."""
+"""Maximum expiration, in milliseconds: ten years, RabbitMQ's limit, as measured."""
 
 MAX_EXCHANGES = 100
 """Maximum number of exchanges with message counts per channel."""
@@ -47,7 +47,7 @@ def require_publishable(channel: PublishingChannel, run: Publish) -> None:
     """Refuse unless the channel may publish the whole run.
 
     Raises:
-        AMQPError: it may not, or a message is malformed.
+        AMQPError: the publish is not allowed, or a message is malformed.
     """
     _, error = _examined(channel, _require_exchange(channel, run), run)
     if error is not None:
@@ -67,7 +67,7 @@ def _require_exchange(channel: PublishingChannel, run: Publish) -> Exchange:
     user = connection.user
     channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
-    if user.granted is None:  # a token ends
+    if user.granted is None:  # a token may expire: each publish is checked
         channel.last_exchange = run.exchange, revision, exchange
     return exchange
 
@@ -87,7 +87,7 @@ def publish(channel: PublishingChannel, run: Publish) -> routing.Pushed:
     """Route a run of messages and push them to queues.
 
     Raises:
-        AMQPError: the channel may not publish, or a message is malformed; those before it are published.
+        AMQPError: the publish is not allowed, or a message is malformed; the messages before it are published.
     """
     exchange = _require_exchange(channel, run)
     messages, error = _examined(channel, exchange, run)
@@ -128,7 +128,7 @@ def publish_one(
     """Publish a message without a channel, as an operator does.
 
     Raises:
-        AMQPError: the user may not, or the message is malformed.
+        AMQPError: the user may not publish to the exchange, or the message is malformed.
     """
     authorization.require(user, vhost.name, "write", "exchange", message.exchange)
     exchange = vhost.publishable(message.exchange)
@@ -160,16 +160,18 @@ def set_expiry(message: Message, properties: Properties) -> None:
     """Set the message's own expiry.
 
     Raises:
-        PreconditionFailed: its property `expiration` is no number of milliseconds.
+        PreconditionFailed: the property `expiration` is not a valid number of milliseconds.
     """
     if properties.expiration is not None:
         message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
 
 
 def check_user_id(authorization: Authorization, message: Message, properties: Properties, user: Principal) -> None:
-    """
-    Raises: PreconditionFailed: the message names a different user as publisher; or, reported first as in RabbitMQ, its
-    headers are malformed.
+    """Refuse a message with the name of another user as its publisher.
+
+    Raises:
+        PreconditionFailed: the message names another user; or, reported first as in RabbitMQ, its headers are
+            malformed.
     """
     if properties.user_id not in (None, user.name) and not authorization.may_impersonate(user):
         Envelope.opened(message)

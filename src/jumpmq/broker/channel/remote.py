@@ -1,8 +1,9 @@
 """Queues of remote workers or nodes, as used by a client's channel.
 
-:meth:`VirtualHost.queue` refuses a name whose queue has its contents at another home. A channel looks there first, and
-has the method acted on at the queue's home by a remote channel, which is a channel of that home for the client; the
-answer ends a :class:`~jumpmq.broker.channel.waiting.Waiting`. A broker of one process has :func:`no_remote`.
+:meth:`VirtualHost.queue` refuses the name of a queue at another home. A channel therefore first calls
+:meth:`RemoteChannels.queue`. For a remote queue, a remote channel, opened at the queue's home for the client, runs the
+method; the answer ends a :class:`~jumpmq.broker.channel.waiting.Waiting`. A broker of one process has
+:func:`no_remote`.
 """
 
 from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 Then = Callable[[Any], None]
-"""Called with the method in answer to a request."""
+"""Function called with the answer to a request."""
 
 
 class RemoteChannels(Protocol):
@@ -26,7 +27,7 @@ class RemoteChannels(Protocol):
 
     Attributes:
         opened: open remote channels, by home.
-        shares_groups: whether a consumer group of an exchange has members at several homes.
+        shares_groups: True if a consumer group on an exchange has members at several homes.
     """
 
     @property
@@ -52,21 +53,21 @@ class RemoteChannels(Protocol):
         """
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
-        """Run ``basic.consume`` with given tag and queue at the queue's home; the consumer is added to the channel."""
+        """Run ``basic.consume``, with tag and queue given, at the queue's home, and add the consumer to the channel."""
 
     def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
-        """Choose the shard of a sharded exchange for a consumer, where all consumers of the node are known; None if no
-        further home of the node is up.
+        """Choose the shard of a sharded exchange for a consumer, at the home that knows all consumers of the node; None
+        if no other home of the node is up.
 
         Args:
-            then: called with the name of the shard, or with the exchange's name if the exchange has no shards any more.
+            then: called with the name of the shard, or with the exchange's name if the exchange no longer has shards.
         """
 
     def join(self, method: m.BasicConsume, membership: GroupArguments) -> Waiting | None:
         """Join a consumer group of an exchange, at all reachable homes.
 
         Raises:
-            AMQPError: what it wants to consume is refused here.
+            AMQPError: this home refuses the member.
         """
 
     def get(
@@ -75,23 +76,23 @@ class RemoteChannels(Protocol):
         """Run ``basic.get`` at the queue's home.
 
         Args:
-            then: takes the message, which settles itself at its home as any other; its body is complete.
+            then: called with the message and its complete body; the message is settled at its home.
         """
 
     def cancel(self, tag: str, then: Callable[[], None]) -> Waiting | None:
-        """Cancel a remote consumer; deliveries on their way arrive before ``then``. None for a local consumer."""
+        """Cancel a remote consumer; ``then`` is called after deliveries on their way. None for a local consumer."""
 
     def set_prefetch(self) -> None:
-        """The prefetch of the whole channel has changed."""
+        """Send a changed prefetch of the whole channel to the homes."""
 
     def make_room(self) -> None:
-        """Resume after the client reads again."""
+        """Resume deliveries when the client reads again."""
 
     def consumers_of(self, queue: DeclaredQueue) -> float:
         """Return the number of this home's consumers of a remote queue."""
 
     def close(self) -> None:
-        """Close: unacknowledged messages are requeued."""
+        """Close the remote channels; their homes requeue unacknowledged messages."""
 
 
 class _NoRemote:
@@ -140,7 +141,7 @@ _NO_REMOTE = _NoRemote()
 
 
 def no_remote(channel: object) -> RemoteChannels:
-    """The remote channels of a channel of a broker of one process: none."""
+    """Return the remote channels of a channel in a broker of one process: none."""
     return _NO_REMOTE
 
 

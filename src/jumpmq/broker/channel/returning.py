@@ -1,7 +1,7 @@
 """Requeueing of deliveries, in steps if many.
 
-The last go back first, and a queue that some have come back to delivers nothing until all have: so it is always the
-front that is missing, and no message is delivered before those that came before it.
+The last deliveries return first, and a queue delivers nothing until all its deliveries have returned: so the missing
+messages are always at the front, and no message is delivered before earlier messages.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def put_back(queue: Queue, taken: list[Message], held: Held = Held.UNACKNOWLEDGE
     """Requeue messages taken from a queue to their positions, in steps, last to first.
 
     Args:
-        held: how they are; those that are reserved come back to their places in every kind of queue.
+        held: how the messages are held; reserved messages return to their positions in every kind of queue.
     """
     outcome = Outcome.REQUEUED if held is Held.UNACKNOWLEDGED else Outcome.CONSUMER_GONE
     if not queue.requeues_in_place and outcome is Outcome.REQUEUED:
@@ -86,7 +86,7 @@ class _Return:
                 queue.begin_return()
             self._queues[queue] += share
         for queue, shares in self._queues.items():
-            # Where what is put back goes to the end, all of it must go there in order.
+            # If requeued messages go to the end, :meth:`_end` puts all of them there, in order.
             if shares and (queue.requeues_in_place or self._outcome is not Outcome.REQUEUED):
                 self._queues[queue] = []
                 queue.settle(shares, self._outcome)

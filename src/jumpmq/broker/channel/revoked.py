@@ -16,8 +16,8 @@ class Revoked:
         """Add revoked tags.
 
         Args:
-            tags: rising.
-            counts: of the consumer group that they were deliveries of.
+            tags: in ascending order.
+            counts: statistics of the consumer group that has revoked the deliveries.
         """
         runs: list[tuple[int, int, Counts]] = []
         for tag in tags:

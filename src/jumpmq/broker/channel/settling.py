@@ -111,10 +111,10 @@ def _decide(channel: SettlingChannel, tags: list[int], multiple: bool, settlemen
 
 
 def _decide_known(channel: SettlingChannel, tags: list[int], claimed: list[Message], settlement: Settlement) -> None:
-    """Settle a list with unknown tags: revoked ones are skipped.
+    """Settle a list with unknown tags. Revoked tags are skipped.
 
     Args:
-        claimed: the deliveries of the tags before the first such.
+        claimed: the deliveries of the tags before the first unknown tag.
     """
     place = len(claimed)
     while place < len(tags):

@@ -1,7 +1,7 @@
 """Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``.
 
-The commit of many takes several turns, with other connections served in between. On disk it is one all the same: until
-the last of them nothing of it is written, nor of what others do meanwhile.
+A large commit takes several event-loop iterations, and other connections are served in between. On disk it is one
+commit: until its last iteration, no part of the transaction is written, and no change of other connections.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from jumpmq.broker.routing.sending import Sent
 from jumpmq.queues.memory import held_octets
 
 TURN = 0.005
-"""Seconds of a commit's work done at once; the rest is maintenance."""
+"""Seconds of a commit's work in the first event-loop iteration; maintenance does the rest in steps."""
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Transaction:
 
     Attributes:
         publishes: runs of messages, in order.
-        settlements: deliveries that were taken off the channel's list, and what becomes of them.
-        committing: the steps of its commit, once that has begun.
-        sent: what it has sent to queues of other homes, a push each.
+        settlements: deliveries taken from the channel's list, with their settlement.
+        committing: the remaining steps of a begun commit.
+        sent: messages sent to queues of other homes, one entry per push.
     """
 
     publishes: deque[Publish] = field(default_factory=deque)
@@ -46,7 +46,7 @@ class Transaction:
     sent: list[Sent] = field(default_factory=list)
 
     def claim(self, settlement: Settlement) -> Deliveries:
-        """Begin a settlement; the deliveries are to be put into what is returned."""
+        """Begin a settlement. The caller adds the deliveries to the returned object."""
         if not (self.settlements and settlement is acknowledge is self.settlements[-1][1]):
             self.settlements.append((Deliveries(), settlement))
         return self.settlements[-1][0]
@@ -83,7 +83,7 @@ def tx_select(channel: TransactionalChannel, method: m.TxSelect) -> None:
 
 
 def tx_commit(channel: TransactionalChannel, method: m.TxCommit) -> Waiting | None:
-    """Take as many steps of the commit as a turn has time for; the others are taken by the upkeep."""
+    """Commit the transaction: steps for :data:`TURN` at once, the remaining steps in maintenance."""
     transaction = _transaction(channel)
     transaction.committing = _steps(channel, transaction)
     until = time.perf_counter() + TURN
@@ -131,7 +131,7 @@ def _steps(channel: TransactionalChannel, transaction: Transaction) -> Iterator[
             run = transaction.publishes.popleft()
             _charge(channel, run, -1)
             for message in run.messages:
-                message.published_at = now  # it is published now, and what it may live counts from here
+                message.published_at = now  # the message is published by the commit: its TTL begins here
             pushed = publishing.publish(channel, run)
             if pushed.sent is not None:
                 transaction.sent.append(pushed.sent)
@@ -158,7 +158,7 @@ def forget(channel: TransactionalChannel) -> None:
     transaction = channel.transaction
     if transaction is None:
         return
-    if transaction.committing is not None:  # it was begun, and is done as a whole
+    if transaction.committing is not None:  # a begun commit is completed
         with contextlib.suppress(AMQPError):
             for _ in transaction.committing:
                 pass

@@ -1,8 +1,8 @@
 """A method without an immediate answer: the connection pauses until woken once.
 
-A function that acts on a method returns a :class:`Waiting` instead of None where what it needs is not there. The
-connection leaves what its client has sent since, is woken by :meth:`Waiting.end`, and then does what is left to do for
-the method, in a turn of its own.
+The function of a method returns a :class:`Waiting` instead of None if the method has to wait. The connection then
+leaves later octets of its client unread. :meth:`Waiting.end` wakes the connection, which completes the method in a
+separate event-loop iteration.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ class Waiting:
     """The wait of a method.
 
     Args:
-        go_on: does what is left to do for the method; returns what that waits for, if anything.
+        go_on: completes the method; returns a further wait, if any.
     """
 
     def __init__(self, go_on: "Callable[[], Waiting | None]") -> None:
         self.go_on = go_on
-        self._wake: Callable[[], object] | None = None  # what the connection asked for; None before
+        self._wake: Callable[[], object] | None = None  # the connection's callback; None before :meth:`on_end`
         self._ended = False
 
     def on_end(self, wake: Callable[[], object]) -> None:
@@ -40,7 +40,7 @@ class Waiting:
         return self
 
     def end(self) -> None:
-        """The wait is over."""
+        """End the wait."""
         if not self._ended:
             self._ended = True
             if self._wake is not None:
@@ -52,7 +52,7 @@ def in_steps(upkeep: Upkeep, subject: str, steps: Iterator[None], go_on: Callabl
 
     Args:
         subject: description of the work, for the log.
-        go_on: does what is left to do after them.
+        go_on: completes the method after the steps.
     """
     raised: list[Exception] = []
 
