@@ -1,11 +1,12 @@
-"""The event loop stays awake for a moment where a client is likely to ask again (*busy polling*).
+"""Busy polling: the event loop stays awake for a moment if a client is likely to send its next request soon.
 
-To be woken by the kernel takes a process 20 to 50 microseconds on a virtual machine, whose idle processors are given
-away: as much as all that a small request costs besides. A client that asks, waits for the answer and asks again pays
-that each time. So after an answer to somebody whose last question came soon behind the answer before, the loop looks
-for the next one by itself for a while, instead of going to sleep. Others who want the processor get it, and where they
-do, the loop sleeps for the next second: a process that has used up its share waits longest for the processor when it is
-needed (measured with two processes that compute on two cores: half as many confirms one by one).
+On a virtual machine, whose host gives idle processors to others, the kernel takes 20 to 50 microseconds to wake a
+process: as much as all other work for a small request. A client that waits for each answer before its next request pays
+this time for each request. So after an answer to a client whose last request followed soon after an answer, the loop
+polls for a while, instead of going to sleep. While polling, the loop yields the processor to other processes. If
+another process takes it, the loop does not poll for the next second: a process that has used up its share of processor
+time waits longest when it needs the processor (measured with two processes that compute on two cores: half as many
+confirms one by one).
 """
 
 import asyncio
@@ -14,32 +15,32 @@ import threading
 import time
 
 SOON = 0.0002
-"""Seconds from an answer to the next question within which a client is waited for awake."""
+"""Seconds of polling for the next request after an answer."""
 
 TAKEN = 0.001
-"""Delay of an immediate callback, in seconds, as a sign of further processes in need of the processor."""
+"""Seconds of a yield of the processor that mean that another process needs the processor."""
 
 REST = 1.0
-"""Pause of busy polling after such a delay, in seconds."""
+"""Seconds without busy polling after such a yield."""
 
 
 class BusyPolling:
     """Keeps the running event loop awake for a moment.
 
     Attributes:
-        until: when it may sleep again, by the monotonic clock.
+        until: end of the polling, by the monotonic clock.
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()  # what is kept awake
+        self._loop = asyncio.get_running_loop()
         self.until = 0.0
-        self._awake = False  # whether the next look is scheduled
-        self._rests_until = 0.0  # when others no longer want the processor, perhaps
-        # With one processor, or in a thread beside its client, the client could not run meanwhile.
+        self._awake = False  # True if the next poll is scheduled
+        self._rests_until = 0.0  # end of the pause of busy polling, by the monotonic clock
+        # With one processor, or with the client in another thread, polling would keep the client from running.
         self._alone = os.cpu_count() == 1 or threading.current_thread() is not threading.main_thread()
 
     def begin(self) -> None:
-        """Begin polling after an answer to a client that is likely to ask again soon."""
+        """Begin polling after an answer to a client that is likely to send its next request soon."""
         now = time.monotonic()
         if now < self._rests_until:
             return

@@ -1,8 +1,8 @@
 """Placeholder for the transport of a closed connection.
 
-uvloop keeps the receiving methods of a protocol with buffers as long as there is its transport for TLS. A protocol that
-keeps that transport is then part of a reference cycle, with a buffer of 256 KB and OpenSSL's state of the connection,
-and collections of garbage are rare in a serving broker. A protocol therefore replaces its transport by this one in
+uvloop's transport for TLS keeps the receiving methods of a buffered protocol. A protocol with a reference to this
+transport is part of a reference cycle, with a buffer of 256 KB and OpenSSL's state of the connection, and garbage
+collections are rare in a serving broker. A protocol therefore replaces its transport by this one in
 ``connection_lost``.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ClosedTransport(asyncio.Transport):
-    """Accepts every call and does nothing: nothing is read or written any more."""
+    """Accepts every call, and does nothing."""
 
     def is_closing(self) -> bool:
         return True

@@ -1,8 +1,9 @@
-"""A client's connection on its socket: bytes to events to channels (:mod:`dispatching`), answers back (:mod:`writing`).
+"""A client's connection: octets from the socket become events for channels (:mod:`dispatching`), and the answers are
+written (:mod:`writing`).
 
-All that one read asks for is done before anything is written; then every connection that got something to send writes
-it at once (:mod:`turns`). Where a read changed definitions, its answers are *deferred* until the change is on disk: a
-``declare-ok`` is a promise that survives kill -9.
+The requests of one read are executed before any write; then every connection with output writes all its output
+(:mod:`turns`). If a read changes definitions, its answers are *deferred* until the change is on disk: a ``declare-ok``
+is a promise that survives kill -9.
 """
 
 import asyncio
@@ -57,8 +58,8 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
 
 CLOSE_TIMEOUT = 30.0
-"""Seconds for a client to answer ``connection.close``, or to close the socket after its own was answered (RabbitMQ's
-``CLOSING_TIMEOUT``)."""
+"""Seconds for a client to answer ``connection.close``, or to close the socket after its own ``connection.close`` was
+answered (RabbitMQ's ``CLOSING_TIMEOUT``)."""
 
 DELETED_AT_ONCE = 50
 """Exclusive queues deleted per slice."""
@@ -79,36 +80,37 @@ SHOWN_STATES = {
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client.
+    """A client's connection.
 
     Args:
         connections: the open connections of the process.
-        origin: addresses and encryption; those of the socket unless given.
-        handed: what another process of the broker knows of the client, where it has served the client so far.
+        origin: addresses and encryption; by default those of the socket.
+        handed: data of a client handed over by another process of the broker; None for a new client.
 
     Attributes:
-        name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
-        identity: tells it from all others, of other nodes and other times too: what is exclusive belongs to it.
-        node: name of the node that it leads to.
-        user: the logged in user; ``NO_ONE`` before the login.
-        tls: how it is encrypted; None without.
+        name: ``CLIENT:PORT -> SERVER:PORT``; connections of two nodes may have the same name.
+        identity: unique identifier of the connection, also among other nodes and earlier starts; owner of exclusive
+            queues.
+        node: name of the client's node.
+        user: the logged-in user; ``NO_ONE`` before the login.
+        tls: the encryption; None without TLS.
         vhost: the virtual host, from ``connection.open`` on.
-        handshake: how the client introduced itself.
-        opened: whether ``connection.open`` has succeeded.
+        handshake: the handshake, with the client's properties.
+        opened: True if ``connection.open`` has succeeded.
         closed: set when the socket is closed.
-        reading: whether the client is read.
-        rate: how fast it publishes, and may.
+        reading: flow control of reading.
+        rate: publish rate, with its limits.
         charges: broker memory held by the connection.
-        congested: whether the client reads too slowly for more deliveries.
+        congested: True if the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
-        writing: when it is answered.
-        received_octets: since the start.
-        reads: how often the socket was read.
+        writing: writing of output.
+        received_octets: number of received octets, since the start.
+        reads: number of reads of the socket.
     """
 
     vhost: VirtualHost
 
-    __slots__ = (  # so many attributes would be slow to find otherwise
+    __slots__ = (  # faster than a dict with so many attributes
         "_answers_close", "_buffer", "_connections", "_deadline", "_dispatcher", "_expiry", "_gone", "_handed",
         "_origin", "_pause", "_services", "_socket", "_transport", "_turns", "channels", "charges", "closed",
         "congested", "connected_at", "handshake", "identity", "name", "node", "opened", "peer_host", "peer_port",
@@ -123,9 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         handed: Handed | None = None,
     ) -> None:
         self._services = services  # shared by all connections
-        self._connections = connections  # all that are open; each enters and leaves by itself
-        self._turns = services.turns  # those of the broker
-        self._pause = services.pause  # whether all wait for a change of other homes
+        self._connections = connections  # open connections; each adds and removes itself
+        self._turns = services.turns  # event-loop iterations of the broker
+        self._pause = services.pause  # pauses all clients
         self.node = services.topology.node
         self.protocol = ServerProtocol()
         self.channels: dict[int, Channel] = {}
@@ -138,30 +140,30 @@ class Connection(asyncio.BufferedProtocol):
         self.tls: Encryption | None = None
         self.handshake: ClientHandshake
         self.opened = False
-        self._gone = False  # whether its end has come, and its exclusive queues go
-        self._answers_close = False  # whether the client waits for close-ok until they are gone
+        self._gone = False  # True when the connection ends and its exclusive queues are being deleted
+        self._answers_close = False  # True if close-ok must be sent when the exclusive queues are deleted
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
         self.received_octets = self.reads = 0
-        self._transport: asyncio.Transport  # the socket, as the event loop has it
-        self._socket = -1  # its descriptor where octets may be read and written at once: not with TLS
+        self._transport: asyncio.Transport  # the event loop's transport
+        self._socket = -1  # descriptor for direct reads and writes; -1 with TLS
         self.reading = Reading()
         self._dispatcher: Dispatcher
         self.charges = Charges(services.memory)
         self.writing = Writing(self.protocol, self.charges, services.busy_polling)
         self.write = self.writing.write  # called for each answer
         self.rate = PublishRate(services.config.publish_rate)
-        self._buffer = services.receive_buffer  # what the socket is read into, as all are
-        self._deadline: asyncio.TimerHandle | None = None  # ends a handshake or a close that takes too long
-        self._expiry: asyncio.TimerHandle | None = None  # ends the connection with its user's token
+        self._buffer = services.receive_buffer  # shared by all connections
+        self._deadline: asyncio.TimerHandle | None = None  # timeout of the handshake or the close
+        self._expiry: asyncio.TimerHandle | None = None  # ends the connection when its user's token expires
 
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # Both refer to the connection. They are not made before its TLS is: connection_lost, which cuts these cycles,
-        # is called only after connection_made.
+        # Both objects refer to the connection. They are made only here, after the TLS handshake: connection_lost, which
+        # breaks these reference cycles, is called only after connection_made.
         self.handshake, self._dispatcher = ClientHandshake(self, self._services), Dispatcher(self, self._services)
         self.reading.start(self._transport)
         if self._transport.get_extra_info("ssl_object") is None:
@@ -189,8 +191,8 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.work(self.protocol.receive(handed.rest, time.time()))
 
     def _hand_over(self, vhost: VirtualHost) -> bool:
-        """Hand the client over to the home of its virtual host; return True if done. The socket is no longer read here,
-        as further data belongs to the new process."""
+        """Hand the client over to the home of its virtual host; return True if done. This process then no longer reads
+        the socket: further data is for the new process."""
         hands = self._services.hand_over
         home = hands.home_of(vhost)
         stays = self._socket < 0 or self._origin is not None or self._handed is not None
@@ -225,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._socket >= 0 and self.protocol.scatters:
                 return self._buffer.small
             is_large = self.protocol.holds_large_part
-        # Not every call is followed by buffer_updated, so what was kept must survive this one.
+        # Not every call is followed by buffer_updated: the partial frame must survive this call.
         return self._buffer.after(self._dispatcher.partial_frame, is_large)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -246,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read large bodies directly into their memory, unlike the event loop; return the octets read.
 
         Args:
-            until: when to let others be served, in seconds by the monotonic clock.
+            until: end of the reads, so that other clients are served, in seconds by the monotonic clock.
         """
         total = 0
         while not (self.reading.waits or self._transport.is_closing()):
@@ -255,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             try:
                 octets = os.readv(self._socket, scatter.buffers)
-            except OSError:  # nothing there, or no client: for the transport to deal with
+            except OSError:  # no data, or the client is gone: the transport handles both
                 break
             total += octets
             self.received_octets += octets
@@ -266,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
         return total
 
     def is_flooded(self) -> bool:
-        """True if the client must read waiting data first; the limit is smaller with little memory, or one non-reading
-        client would keep up the alarm for all."""
+        """True if the client must read waiting data first. The limit is lower with little memory, because a client that
+        does not read would otherwise keep an alarm in effect for all clients."""
         most = max(CONGESTED_AT, min(FLOODED_AT, self._services.memory.limit // 16))
         return self.writing.waiting > most
 
@@ -312,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
             audit.refusal(error.text, user=self.user.name, connection=self.name)
 
     def close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method] | None = None) -> None:
-        """Close a channel for an error, which a method of the client's has made, if any."""
+        """Close a channel with an error, caused by a method of the client, if given."""
         log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
         del self.channels[channel.number]
         channel.close()
@@ -321,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol.close_channel(channel.number, error, method)
 
     def fail(self, failed: Failed) -> None:
-        """Close the connection for an error; the client has a moment to answer."""
+        """Close the connection with an error; the client has :data:`CLOSE_TIMEOUT` to answer."""
         if self.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED):
             return
         log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
@@ -329,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close_channels()
         self.protocol.send_close(failed)
         self._services.alarms.forget(self)
-        self.reading.resume(Wait.ALARM)  # or its answer would not be heard
+        self.reading.resume(Wait.ALARM)  # to read the client's close-ok
         self._turns.write_soon(self)
         self._set_deadline(CLOSE_TIMEOUT)
 
@@ -352,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
     def _delete_exclusive_queues(self) -> Iterator[None]:
         last = None
         for queue in self.vhost.exclusive_queues(self.identity):
-            if self.vhost.declared.get(queue.name) is queue:  # another call may be at it
+            if self.vhost.declared.get(queue.name) is queue:  # another call may have deleted it
                 last = self._services.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), self.asker)
                 yield
         if last is None:
@@ -388,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turns.write_soon(self)
 
     def set_user(self, user: Principal) -> None:
-        """Act for a user from now on; with a token until it expires."""
+        """Set the user of the connection; a user with a token is disconnected when the token expires."""
         self.user = user
         self.rate.shared = self._services.user_limits.rate(user)
         if self._expiry is not None:
@@ -431,8 +433,8 @@ class Connection(asyncio.BufferedProtocol):
         self.send(number, m.ChannelOpenOk())
 
     def _close(self) -> None:
-        """Close at the client's request. Further data is read and dropped until the client closes the socket: with
-        unread octets, closing here would reset the connection, and the client might miss close-ok."""
+        """Close at the client's request. Further data is read and dropped until the client closes the socket: closing
+        the socket with unread octets would reset the connection, and the client might miss close-ok."""
         self.handshake.cancel()
         self._set_deadline(None)
         self._answers_close = True
@@ -441,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer_close()
 
     def _answer_close(self) -> None:
-        """Send close-ok if the client has closed the connection: its exclusive queues are gone."""
+        """Send close-ok if the client has closed the connection; called when the exclusive queues are deleted."""
         if self._answers_close:
             self._answers_close = False
             self.send(0, m.ConnectionCloseOk())
@@ -468,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(Failed(error))
 
     def abort(self) -> None:
-        """Drop the connection without a word."""
+        """Close the socket at once, without ``connection.close``."""
         self._transport.abort()
 
     def hang_up(self) -> None:
@@ -484,7 +486,7 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def tick(self, now: float) -> None:
-        """Look at the clock, and at what the client has read meanwhile.
+        """Do periodic work: count the unsent data, and check heartbeats.
 
         Args:
             now: seconds by the monotonic clock.
@@ -504,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
             self.protocol.send_heartbeat()
             self.write()
 
-    # --- what channels ask ---
+    # --- used by channels ---
 
     @property
     def frame_max(self) -> int:
@@ -526,24 +528,24 @@ class Connection(asyncio.BufferedProtocol):
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
-            AccessRefused: the user may not.
+            AccessRefused: the user lacks the permission.
         """
         self._services.authorization.require(self.user, self.vhost.name, operation, kind, name)
 
     # --- sending ---
 
     def send(self, channel: int, method: m.Method) -> None:
-        """Send a method when the current work is done."""
+        """Send a method at the end of the current work."""
         self.protocol.send(channel, method)
         self._turns.write_soon(self)
 
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
-        """Send a method with a content when the current work is done."""
+        """Send a method with a content at the end of the current work."""
         self.protocol.send_content(channel, method, message)
         self._gathered(len(message.body))
 
     def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
-        """Send deliveries when the current work is done, or already now if they have become many."""
+        """Send deliveries at the end of the current work, or at once if much output is waiting."""
         self.protocol.send_encoded(buffers)
         self._gathered(sum(map(len, buffers)))
 
@@ -567,11 +569,11 @@ class Connection(asyncio.BufferedProtocol):
             self.writing.deferred_until = UNNUMBERED
 
     def defer_until(self, commit: int) -> None:
-        """Hold unwritten data until this commit is on disk."""
+        """Hold unwritten data until the given commit is on disk."""
         self.writing.deferred_until = commit
 
     def send_deferred(self, committed: CompleteReceipt) -> bool:
-        """Commit ``committed`` is on disk; returns whether everything may be written now."""
+        """Handle a completed commit; return True if all data may be written now."""
         if committed < self.writing.deferred_until:
             return False
         self.writing.deferred_until = 0
@@ -580,9 +582,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _after_deferral(self) -> None:
-        """Resume consumers after a deferral; if the client takes the data at once, no further event reports the
-        capacity.
-        """
+        """Resume consumers after a deferral: if the client reads the data at once, the transport reports no change."""
         if self.writing.unsent <= CONGESTED_AT // 4:
             self.resume_writing()
 
@@ -591,7 +591,7 @@ class Connection(asyncio.BufferedProtocol):
         if not (unsent or unfinished or self.charges.passing):
             return
         self.charges.set("unsent", unsent)
-        # While an alarm blocks the client its unfinished body stays so: counted, it might keep up the alarm for ever.
+        # A client blocked by an alarm cannot finish its body: if counted, the body could keep the alarm in effect.
         self.charges.set("unfinished", 0 if self.reading.waits & Wait.ALARM else unfinished)
 
     # --- flow control ---
@@ -617,7 +617,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reading.pause(Wait.ALARM)
 
     def unblock(self) -> None:
-        """No alarm is in effect any more."""
+        """Resume reading at the end of the alarm."""
         if self.handshake.wants_blocked_notice:
             self.send(0, m.ConnectionUnblocked())
         self.reading.resume(Wait.ALARM)

@@ -1,4 +1,4 @@
-"""Dispatching of events to channels, in order, with slow work split into slices."""
+"""Dispatching of events to channels, in order, with slow work split into time slices."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ from jumpmq.topology import VirtualHost
 log = logging.getLogger(__name__)
 
 STEP = 0.005
-"""Seconds of work per connection before further clients are served."""
+"""Seconds of work for a connection before other clients are served."""
 
 LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD | Wait.PAUSE
 """Reasons to leave the rest of a read for later."""
@@ -66,7 +66,7 @@ class DispatchedClient(CommitClient, BlockedPublisher, Protocol):
 
 
 class _GoOn(NamedTuple):
-    """Next step: a waiting method."""
+    """Completion of a waiting method, as the next event."""
 
     channel: Channel
     method: type[m.Method]
@@ -74,29 +74,30 @@ class _GoOn(NamedTuple):
 
 
 class Dispatcher:
-    """Processes the data of a client.
+    """Processes the events of a client.
 
-    Nothing is read from the client while a rest is left, see :class:`~jumpmq.broker.connection.reading.Reading`.
+    While events remain for later, the broker does not read from the client: see
+    :class:`~jumpmq.broker.connection.reading.Reading`.
 
     Attributes:
-        partial_frame: the beginning of a frame whose end did not arrive yet, where nothing is left.
+        partial_frame: the incomplete frame at the end of the last read; empty while events remain.
     """
 
     def __init__(self, connection: DispatchedClient, services: Services) -> None:
         self.partial_frame = b""
         self._connection = connection  # source of the events
-        self._services = services  # what connections share
-        self._pending: Iterator[Event] | None = None  # events of a read, not yet processed
+        self._services = services  # shared by all connections
+        self._pending: Iterator[Event] | None = None  # remaining events of a read
         self._current: Event | _GoOn | None = None  # next event: the rest of a run, or a waiting method
 
     def close(self) -> None:
-        """The client is gone: drop what was left, and let go of the connection."""
+        """Drop remaining events, and the reference to the connection, when the client is gone."""
         self._pending = None
-        del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
+        del self._connection  # breaks a reference cycle: garbage collections are rare in a serving broker
 
     def work(self, events: Iterator[Event]) -> None:
-        """Process new or remaining events. The rest is left for later if slow, so that further clients are served, or
-        if the client does not read its answers."""
+        """Process new or remaining events. Events remain for later if the work is slow, so that other clients are
+        served, or if the client does not read its answers."""
         connection, wait = self._connection, Wait.NOTHING
         if self._services.pause.active:
             self._leave_rest(events, Wait.PAUSE)
@@ -137,14 +138,14 @@ class Dispatcher:
             connection.reading.resume(LEFT)
 
     def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
-        """Return the next event; of a long run of publishes, a part."""
+        """Return the next event, or a part of a long run of publishes."""
         event, self._current = self._current or next(events, None), None
         if isinstance(event, Publish) and len(event.messages) > 1:
             connection = self._connection
             event, self._current = self._services.run_sizes.cut(connection.vhost.name, event, connection.rate.piece)
         return event
 
-    # --- what is left for later ---
+    # --- remaining events ---
 
     def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
         connection = self._connection
@@ -218,7 +219,7 @@ class Dispatcher:
     def _receive_for(
         self, channel: Channel, method: type[m.Method], act: Callable[..., Waiting | None], *arguments: m.Method
     ) -> None:
-        """Run a method, or continue a waiting method; the wait precedes all events read later."""
+        """Run a method, or complete a waiting method. If the method waits, later events wait, too."""
         waiting = act(*arguments)
         if waiting is not None:
             self._current = _GoOn(channel, method, waiting)
@@ -226,14 +227,14 @@ class Dispatcher:
     def _publish(self, run: Publish) -> None:
         connection = self._connection
         channel = connection.channels.get(run.channel)
-        if channel is not None:  # it may have been closed for an earlier piece of the run
-            if connection.charges.passing:  # or a body that is now whole would count twice
+        if channel is not None:  # an earlier piece of the run may have closed the channel
+            if connection.charges.passing:  # otherwise a completed body would count twice
                 connection.charges.set("unfinished", connection.protocol.unfinished)
             self._guard(channel, m.BasicPublish, channel.publish, run)
             connection.rate.count(len(run.messages))
 
     def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
-        """Act, and turn a protocol error into the close of the channel or of the connection."""
+        """Call ``act``; a protocol error closes the channel or the connection."""
         try:
             act(*arguments)
         except AMQPError as error:

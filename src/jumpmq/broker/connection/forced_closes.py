@@ -1,6 +1,6 @@
-"""Closing of connections when their user or virtual host is deleted, by any means.
+"""Closing of connections when their user or virtual host is deleted.
 
-New passwords and permissions count from the next login and operation on.
+Changed passwords and permissions close no connection: they count from the next login, and the next operation, on.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,23 +19,23 @@ class ForcedCloses:
     """
 
     def __init__(self, connections: Iterable[Connection], turns: Turns) -> None:
-        self._connections = connections  # the broker's set, which changes
-        self._turns = turns  # what is sent to the closed ones is written at the turn's end
+        self._connections = connections  # the broker's live set
+        self._turns = turns  # writes connection.close at the end of the event-loop iteration
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """A listener of the topology's: close the connections of a user who is deleted."""
+        """Close the connections of a deleted user: a listener of the topology."""
         if isinstance(change, DeleteUser):
             self.close(f"user '{change.name}' is deleted", lambda one: one.user.is_kept(change.name))
 
     def leave(self, vhost: VirtualHost) -> None:
-        """Close the connections to a virtual host that is about to be taken apart (``Topology.leaving``)."""
+        """Close the connections to a virtual host before its deletion (``Topology.leaving``)."""
         self.close(f"vhost '{vhost.name}' is deleted", lambda one: one.opened and one.vhost is vhost)
 
     def close(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
-        """Close connections; returns how many.
+        """Close the chosen connections; return their number.
 
         Args:
-            reason: what the clients are told, after ``CONNECTION_FORCED``.
+            reason: text for the clients, after ``CONNECTION_FORCED``.
         """
         found = [connection for connection in self._connections if chosen(connection)]
         with self._turns.turn():

@@ -16,7 +16,7 @@ class GivenClients(Listener):
 
     Attributes:
         given_addresses: addresses at which the second process listens.
-        ask: asks the second process to start or to stop listening, for all processes.
+        ask: requests the second process to start or to stop listening, for all processes.
     """
 
     given_addresses: list[str] = field(default_factory=list)
@@ -56,6 +56,6 @@ class GivenClients(Listener):
         return self.given_addresses if self._listening else []
 
     def close(self) -> None:
-        """Ask for no more clients."""
+        """Request the second process to stop listening."""
         self._listening = False
         self.ask(False)

@@ -18,7 +18,7 @@ class HandsOver(Protocol):
         """Return the home for clients of a virtual host; None if they may stay."""
 
     def give(self, home: int, client: int, known: bytes) -> bool:
-        """Pass a client's descriptor, which stays open here, to a home; return False if the home is absent."""
+        """Pass a client's descriptor to a home, without closing it here; return False if the home is absent."""
 
 
 class _KeepsAll:
@@ -36,16 +36,15 @@ KEEPS_ALL: HandsOver = _KeepsAll()
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A client that is logged in, and has asked for a virtual host.
+    """A logged-in client that has requested a virtual host.
 
     Attributes:
-        vhost: which.
-        user: as :func:`~jumpmq.broker.security.tokens.told` puts it.
-        handshake: how it introduced itself, by the names of
-            :class:`~jumpmq.broker.connection.handshake.ClientHandshake`.
+        vhost: name of the virtual host.
+        user: the user, in the form of :func:`~jumpmq.broker.security.tokens.told`.
+        handshake: attributes of :class:`~jumpmq.broker.connection.handshake.ClientHandshake`, by name.
         negotiated: frame_max, channel_max and heartbeat.
-        since: when it came, seconds since the epoch.
-        rest: what it has sent behind ``connection.open``.
+        since: start of the connection, in seconds since the epoch.
+        rest: octets received after ``connection.open``.
     """
 
     vhost: str

@@ -1,4 +1,4 @@
-"""From the protocol header to ``connection.tune``: server properties, client properties, authentication."""
+"""The handshake, up to ``connection.tune``: server properties, client properties, authentication."""
 
 import asyncio
 import logging
@@ -71,20 +71,20 @@ class ClientHandshake:
     """Handshake of a connection.
 
     Attributes:
-        client_properties: what the client says of itself.
-        mechanism: how it logged in.
-        wants_cancel_notice: whether it is to be told when a queue it consumes from is deleted.
-        wants_blocked_notice: whether it is to be told when it is blocked by an alarm.
+        client_properties: properties of the client, from ``connection.start-ok``.
+        mechanism: SASL mechanism of the login.
+        wants_cancel_notice: True if the client supports ``basic.cancel`` from the broker.
+        wants_blocked_notice: True if the client supports ``connection.blocked``.
     """
 
     def __init__(self, connection: IntroducedClient, services: Services) -> None:
         self.client_properties: dict[str, Any] = {}
         self.mechanism = ""
         self.wants_cancel_notice = self.wants_blocked_notice = False
-        self._connection = connection  # gone with the client
-        self._services = services  # what connections share
-        self._wants_login_notice = False  # whether the client is told that its login is refused
-        self._login: asyncio.Task[None] | None = None  # the login that is under way
+        self._connection = connection  # deleted at the end of the connection
+        self._services = services  # shared by all connections
+        self._wants_login_notice = False  # True if the client supports ``connection.close`` for a refused login
+        self._login: asyncio.Task[None] | None = None  # the running login
         self._claimed = ""  # user name given by the client
 
     def send_start(self) -> None:
@@ -100,7 +100,7 @@ class ClientHandshake:
         return tls.certificate if tls is not None else None
 
     def authenticate(self, method: m.ConnectionStartOk) -> None:
-        """Note the client's properties and authenticate it; ``connection.tune`` follows, or the end."""
+        """Store the client's properties and authenticate the client; then send ``connection.tune``, or close."""
         self.client_properties = to_python(method.client_properties)
         capabilities = self.client_properties.get("capabilities")
         if isinstance(capabilities, dict):
@@ -116,10 +116,10 @@ class ClientHandshake:
             self._login.cancel()
 
     def close(self) -> None:
-        """The client is gone: let go of the connection."""
+        """Cancel the login, and drop the reference to the connection, when the client is gone."""
         self.cancel()
         self._login = None
-        del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
+        del self._connection  # breaks a reference cycle: garbage collections are rare in a serving broker
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         connection = self._connection

@@ -1,8 +1,8 @@
-"""Listening sockets, with TLS or without, with renewable certificates.
+"""Listening sockets, with or without TLS, with renewable certificates.
 
-A listener takes all clients that wait, as long as a slice lasts: the event loop's own server takes one in a turn, and
-where turns are long clients would wait for as many as come before them. With TLS it takes new certificates for those
-who come from then on.
+A listener accepts all waiting clients, for up to a time slice. The event loop's own server accepts one client per
+iteration: with long iterations, each client would wait for all clients before it. With TLS, new certificates apply to
+clients that connect later.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ TLS_TIMEOUT = 10.0
 """Timeout of the TLS handshake, in seconds."""
 
 FULL_PAUSE = 1.0
-"""Seconds until clients are accepted again where they could not be: too many files are open, say."""
+"""Seconds until clients are accepted again after a failure, for example with too many open files."""
 
 WATCH_INTERVAL = 5.0
-"""Seconds between looks at the files of certificates."""
+"""Seconds between checks of the certificates' files."""
 
 REFUSALS_INTERVAL = 10.0
 """Seconds between log lines about refused connections."""
 
 RESERVED_FILES = 32
-"""Files that the process needs for itself: the store's, the log's, the event loop's."""
+"""Number of files reserved for the process: the files of the store, the log and the event loop."""
 
 ACCEPTED_AT_ONCE = RESERVED_FILES // 4
-"""Clients accepted per event-loop iteration: free file descriptors are known only once these are connected."""
+"""Maximum number of clients accepted per event-loop iteration: the limit of open files counts them only when they are
+connected.
+"""
 
 LOCALHOST = "127.0.0.1", "::1"
-"""Addresses of ``localhost``, independent of the machine's files: clients differ in the address tried first."""
+"""Addresses of ``localhost``, independent of the machine's files: clients differ in the address that they try first."""
 
 SHARE_OF_FILES = 0.75
 """Share of open files for AMQP clients, in addition to reserved ones."""
@@ -65,15 +67,15 @@ class RefusedConnections:
     """Refused connections beyond the limit. The first is logged, then a summary at intervals."""
 
     def __init__(self) -> None:
-        self._count = 0  # since the last line
-        self._told_at = -REFUSALS_INTERVAL  # when that was
+        self._count = 0  # refusals since the last log line
+        self._told_at = -REFUSALS_INTERVAL  # time of the last log line
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the protocol for the next refused connection."""
         self._count += 1
         now = time.monotonic()
         if now - self._told_at >= REFUSALS_INTERVAL:
-            log.warning("connections refused: %d; there are as many as files may be open for", self._count)
+            log.warning("connections refused: %d; the limit of open files allows no more", self._count)
             self._count, self._told_at = 0, now
         return RefusedConnection()
 
@@ -100,15 +102,15 @@ class Listener:
     """A listening port.
 
     Attributes:
-        protocol: as the management API names it: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
-        host: an address, or a name: then each of its addresses is listened on.
-        port: the port; with 0 the chosen free port, once listening.
-        accept: makes the protocol of a new connection.
-        tls: None where it speaks plainly.
-        processes: the processes that do TLS for it; None where the broker's own does.
-        admits: whether a client from an address is served; others are closed at once.
-        proxies: balancers that say whose connections they pass on; None where nobody is believed. Then `accept` takes
-            the :class:`ConnectionOrigin` that was said.
+        protocol: name in the management API: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
+        host: an address, or a name that stands for all its addresses.
+        port: the port; for 0, the chosen free port while listening.
+        accept: returns the protocol of a new connection. For a client of a trusted proxy, it takes the
+            :class:`ConnectionOrigin` in the proxy's header.
+        tls: TLS settings; None without TLS.
+        processes: TLS processes; None if the broker's own process does TLS.
+        admits: returns True if clients from an address are served; other clients are disconnected at once.
+        proxies: balancers with trusted PROXY headers; None without any.
     """
 
     protocol: str
@@ -146,7 +148,7 @@ class Listener:
         """Reload certificates from files, for new connections.
 
         Raises:
-            CertificateError: they cannot be used; those before stay in use.
+            CertificateError: the certificates are unusable; the previous ones stay in use.
         """
         if self.tls is not None and not self.is_suspended:
             await self._serve()
@@ -255,31 +257,31 @@ class Listener:
                 log.warning("a connection at port %d was refused: %s", self.port, error)
                 return
             raise
-        # TLS is not known yet: the transport has it when the protocol is made.
+        # The transport has the TLS state only when the protocol is made.
         accept = self.accept if ends is None else lambda: self.accept(ConnectionOrigin(ends.peer, ends.server, None))
         await asyncio.get_running_loop().connect_accepted_socket(accept, client, **encryption)
 
     def _joined(self, task: asyncio.Task[object]) -> None:
         self._joining.discard(task)
         if not task.cancelled():
-            task.exception()  # the client is gone, or speaks no TLS, which is no error
+            task.exception()  # retrieved to silence it: a client that is gone, or without TLS, is not an error
 
 
 class CertificateWatch:
-    """Renews the certificates of listeners when their files change, or when told."""
+    """Renews the certificates of listeners when their files change, or on request."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._watch: asyncio.Task[None] | None = None
 
     def add(self, listener: Listener) -> None:
-        """Look after a listener from now on."""
+        """Add a listener."""
         self._listeners.append(listener)
         if listener.tls is not None and self._watch is None:
             self._watch = asyncio.create_task(self._look(), name="certificates")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._watch is not None:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -337,7 +339,7 @@ def require_free(host: str, ports: Mapping[str, int | None]) -> None:
     """Test ports before the broker listens on them.
 
     Args:
-        ports: by protocol; None where there is to be none.
+        ports: ports by protocol; None for a closed port.
 
     Raises:
         BrokerError: an address cannot be listened on.

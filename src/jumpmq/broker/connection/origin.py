@@ -1,7 +1,7 @@
 """Origin of a connection: addresses of both ends, and encryption.
 
-A process that does TLS for the broker sends this before anything else on the socket that it gives to the broker: four
-octets of length, then JSON.
+A TLS process sends the origin as the first octets on the socket that it passes to the broker: four octets of length,
+then JSON.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ class Encryption(NamedTuple):
     """The TLS of a connection.
 
     Attributes:
-        protocol: as ``TLSv1.3``.
-        cipher: its name.
+        protocol: version, such as ``TLSv1.3``.
+        cipher: name of the cipher.
         certificate: verified certificate of the client, if any.
     """
 
@@ -33,9 +33,9 @@ class ConnectionOrigin(NamedTuple):
     """The two ends of a connection.
 
     Attributes:
-        peer: address and port of the client; ``unknown`` and 0 where it was gone before it was accepted.
-        server: address and port that it has connected to.
-        tls: None without.
+        peer: address and port of the client; ``unknown`` and 0 if the client was gone before its acceptance.
+        server: address and port of the broker.
+        tls: the encryption; None without TLS.
     """
 
     peer: tuple[str, int]
@@ -64,10 +64,10 @@ class ConnectionOrigin(NamedTuple):
 
     @classmethod
     def receive(cls, connection: socket.socket) -> "ConnectionOrigin":
-        """Receive the origin from a TLS process, complete before the socket is passed.
+        """Receive the origin from a TLS process, which sends the whole origin before it passes the socket.
 
         Raises:
-            OSError, ValueError: it has not.
+            OSError, ValueError: the origin is incomplete.
         """
         length = int.from_bytes(_received(connection, LENGTH))
         peer, server, tls = json.loads(_received(connection, length))
@@ -85,7 +85,7 @@ def _received(connection: socket.socket, length: int) -> bytes:
 
 
 def _tuples(value: Any) -> Any:
-    """Tuples again, which are lists in JSON: the parts of a certificate's names."""
+    """Convert lists, from JSON, back to tuples: the parts of a certificate's names."""
     if isinstance(value, list):
         return tuple(map(_tuples, value))
     return {key: _tuples(one) for key, one in value.items()} if isinstance(value, dict) else value

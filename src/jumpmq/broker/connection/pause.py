@@ -1,9 +1,9 @@
 """Pausing of all clients: no data of clients is processed while a reason exists.
 
-A node of a cluster may have been stopped (a suspended machine, a debugger). What the others have decided meanwhile was
-not waited for here, so that it has to learn of that before it acts on what clients ask. It finds out by itself: a read
-or a look at the clock that comes long after the last look is the first after such a stop. The clock counts time in
-which the machine is suspended (:func:`~jumpmq.queues.clock.boot_time`).
+A node of a cluster may have been stopped (a suspended machine, a debugger). Other nodes have not waited for this node,
+so that the node must learn their decisions before it processes requests of clients. The node detects such a stop
+itself: a read, or a tick of the clock, long after the last tick is the first after the stop. The clock includes the
+time of a machine's suspension (:func:`~jumpmq.queues.clock.boot_time`).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ class Pause:
     """Reasons, and waiting clients.
 
     Attributes:
-        active: whether there is a reason.
-        late_at: a read later than this comes after a stop; infinite where that does not matter.
-        on_late: called at such a read; has to :meth:`end` the reason ``STOPPED``. None where it does not matter.
+        active: True if there is a reason.
+        late_at: a read after this time follows a stop; infinite for brokers without this check.
+        on_late: called after a stop; must later call :meth:`end` with the reason ``STOPPED``. None without this check.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class Pause:
         self.late_at = math.inf
         self.on_late: Callable[[], None] | None = None
         self._reasons: set[str] = set()
-        self._held: list[Callable[[], None]] = []  # what is to be gone on with
+        self._held: list[Callable[[], None]] = []  # callbacks at the end of the pause
 
     def tick(self, patience: float) -> None:
-        """The clock is looked at; a read, or the next look, is late after so many seconds."""
+        """Handle a tick of the clock: a read, or the next tick, after more than ``patience`` seconds is late."""
         now = clock.boot_time()
         if now > self.late_at:
             self._late()
@@ -44,7 +44,7 @@ class Pause:
             self.late_at = now + patience
 
     def look(self) -> None:
-        """Find out at a read whether the process was stopped before. For a ``late_at`` that is not infinite."""
+        """Check at a read if the process was stopped before. To be called only with a finite ``late_at``."""
         if clock.boot_time() > self.late_at:
             self._late()
 
@@ -55,7 +55,7 @@ class Pause:
             self.on_late()
 
     def begin(self, reason: str) -> None:
-        """Clients wait from now on."""
+        """Add a reason: clients wait from now on."""
         self._reasons.add(reason)
         self.active = True
 
@@ -69,12 +69,12 @@ class Pause:
                 asyncio.get_running_loop().call_soon(go_on)
 
     async def over(self) -> None:
-        """Wait until no reason to pause is left."""
+        """Wait until there is no reason to pause."""
         while self.active:
             ended = asyncio.Event()
             self.hold(ended.set)
             await ended.wait()
 
     def hold(self, go_on: Callable[[], None]) -> None:
-        """Someone waits."""
+        """Call ``go_on`` at the end of the pause."""
         self._held.append(go_on)

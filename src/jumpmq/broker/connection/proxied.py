@@ -1,7 +1,8 @@
 """The PROXY protocol, versions 1 and 2: addresses of clients behind a load balancer.
 
-Only trusted addresses are believed, and these must begin with a header; everybody else is served as they come. The
-header stands before TLS. It is read from the socket itself, no octet further, before the event loop has the connection.
+A connection from a trusted address must begin with a header. Connections from all other addresses are served directly.
+The header precedes TLS. Exactly the octets of the header are read from the socket, before the event loop gets the
+connection.
 
 Source: "The PROXY protocol, versions 1 & 2", HAProxy, 2020/03/05.
 """
@@ -20,37 +21,37 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 """First octets of a version 2 header."""
 
 FIXED = len(SIGNATURE) + 4
-"""Octets of a header of version 2 before addresses: signature, version and command, family, length."""
+"""Octets of a version 2 header before the addresses: signature, version and command, family, length."""
 
 LONGEST_LINE = 107
 """Maximum length of a version 1 header with its end, in octets."""
 
 MAX_REST = 4096
-"""Octets of addresses and extensions behind the fixed part of version 2."""
+"""Maximum octets of addresses and extensions after the fixed part of version 2."""
 
 TIMEOUT = 5.0
 """Seconds for a trusted proxy to send the header."""
 
 LOCAL, PROXY = 0x20, 0x21
-"""Version and command: the proxy's own connection, for example a health check, and a relayed one."""
+"""Version and command: a connection of the proxy itself, for example a health check, and a relayed connection."""
 
 FAMILIES = {0x11: (socket.AF_INET, 4), 0x21: (socket.AF_INET6, 16)}
-"""TCP over IPv4 and IPv6, with the octets of an address; further families keep the socket's addresses."""
+"""TCP over IPv4 and IPv6, with the octets of an address; with other families, the socket's addresses count."""
 
 WORDS = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
 """Address families in version 1."""
 
 
 class NoHeader(Exception):
-    """A trusted proxy sent something else than a header."""
+    """A trusted proxy has not sent a header."""
 
 
 class Ends(NamedTuple):
     """Addresses and ports of a relayed connection.
 
     Attributes:
-        peer: the client's.
-        server: the address that the client has connected to.
+        peer: address and port of the client.
+        server: address and port to which the client has connected.
     """
 
     peer: tuple[str, int]
@@ -65,10 +66,10 @@ class Proxies:
     """Trusted proxies.
 
     Args:
-        networks: addresses and networks with commas between, such as ``10.0.0.0/8,::1``.
+        networks: addresses and networks, separated by commas, such as ``10.0.0.0/8,::1``.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: an address or network is malformed.
     """
 
     def __init__(self, networks: str) -> None:
@@ -85,10 +86,10 @@ class Proxies:
         """Return the addresses in a new connection's header; None if the socket's own apply.
 
         Args:
-            client: a non-blocking socket from which nothing was read.
+            client: a non-blocking socket, not yet read.
 
         Raises:
-            NoHeader: the proxy is trusted and sent no header in time.
+            NoHeader: the proxy is trusted and has sent no header in time.
             OSError: the connection is gone.
         """
         proxy = str(client.getpeername()[0])
@@ -129,13 +130,13 @@ class Header:
         self.ends: Ends | None = None
 
     def take(self, octets: bytes) -> int:
-        """Consume the octets of the header.
+        """Consume octets of the header.
 
         Returns:
-            how many octets those are, at least one.
+            the number of consumed octets, at least one.
 
         Raises:
-            NoHeader: it is none.
+            NoHeader: the octets are not a header.
         """
         known = len(self._octets)
         whole = self._octets + octets
@@ -178,7 +179,7 @@ def _of_line(words: list[bytes]) -> Ends | None:
         return None
     try:
         _, kind, peer, server, *ports = words
-        if b"%" in peer + server:  # a zone of this machine, which may be any text
+        if b"%" in peer + server:  # Python accepts any text as the zone of an address
             raise NoHeader("its line has no addresses")
         addresses = [str(WORDS[kind](one.decode("ascii"))) for one in (peer, server)]
         numbers = [int(port.decode("ascii")) for port in ports if port.isdigit()]

@@ -1,4 +1,4 @@
-"""Flow control of reading: a client is not read while there is at least one reason to wait."""
+"""Flow control of reading: the broker does not read from a client while there is a reason to wait."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from jumpmq.broker.connection.closed import CLOSED
 
 
 class Wait(IntEnum):
-    """Reasons not to read a client: bits that can be combined. (Enumerated flags take a microsecond per test.)"""
+    """Reasons not to read from a client, as combinable bits. (A test of an ``IntFlag`` takes a microsecond.)"""
 
     NOTHING = 0
     DISK = 1
@@ -22,7 +22,7 @@ class Wait(IntEnum):
     RATE = 16
     """The client has exceeded the publishing rate."""
     OTHERS = 32
-    """The client sends as fast as it is read: further clients come first."""
+    """The client sends as fast as the broker reads: other clients come first."""
     METHOD = 64
     """A method waits."""
     HOME = 128
@@ -36,7 +36,7 @@ class Reading:
 
     Attributes:
         waits: current reasons to wait, or-ed.
-        last: when something was received, or might have been, in seconds by the monotonic clock.
+        last: time of the last read, or of the last resumption of reading, in seconds by the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class Reading:
         self._transport = CLOSED
 
     def pause(self, reason: int) -> None:
-        """Read no more until the reason is gone."""
+        """Add a reason to wait, and stop reading."""
         if not self.waits and not self._transport.is_closing():
             self._transport.pause_reading()
         self.waits |= reason
 
     def let_others(self) -> None:
-        """Pause reading until all further clients were polled: libuv would read up to 32 times in a row."""
+        """Pause reading until the other clients have been polled: libuv would read up to 32 times in a row."""
         if not self.waits:
             self.pause(Wait.OTHERS)
             asyncio.get_running_loop().call_soon(self.resume, Wait.OTHERS)

@@ -1,6 +1,6 @@
-"""The receive buffer: one for all connections, as a read is processed before the next.
+"""The receive buffer, shared by all connections: each read is processed before the next read.
 
-So nothing is allocated for a read, and its memory stays in the processor's cache.
+So a read allocates no memory, and the buffer stays in the processor's cache.
 """
 
 import mmap
@@ -20,10 +20,12 @@ SMALL_READ_SIZE = 4096
 
 
 class ReceiveBuffer:
-    """Room for a read, after the beginning of a frame left by the previous read."""
+    """Memory for a read, after the incomplete frame of the previous read."""
 
     def __init__(self) -> None:
-        self._view = memoryview(mmap.mmap(-1, FRAME_MAX + LARGE_READ_SIZE))  # resident as far as it was read into
+        self._view = memoryview(
+            mmap.mmap(-1, FRAME_MAX + LARGE_READ_SIZE)
+        )  # only memory that was read into is resident
         self._beginning = self._view[:READ_SIZE]
         self.small = self._view[:SMALL_READ_SIZE]
 

@@ -19,8 +19,8 @@ class Services(ChannelServices):
     """Services shared by connections and channels.
 
     Attributes:
-        identities: one for each connection: the boot id, which is another at each start, and a counter.
-        hand_over: gives clients to the homes of their virtual hosts.
+        identities: unique identifiers of connections: the boot id, a new one at each start, and a counter.
+        hand_over: passes clients to the homes of their virtual hosts.
     """
 
     identities: Iterator[str]

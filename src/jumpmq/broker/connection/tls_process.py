@@ -1,13 +1,14 @@
 """A process that does TLS for a broker: ``python -m jumpmq.broker.connection.tls_process DESCRIPTOR SETTINGS``.
 
-`DESCRIPTOR` is a socket that the broker has the other end of, and `SETTINGS` the files of :class:`ServerTLS` as JSON.
-The broker accepts clients, and sends their sockets: an octet ``c`` with a descriptor each; ``r`` has certificates read
-again. When a handshake is done, the process makes a pair of sockets, tells the origin of the client on one of them,
-gives the other end to the broker (``c`` and a descriptor), and passes on what either says. ``e`` says that a client is
-gone.
+`DESCRIPTOR` is one end of a pair of sockets shared with the broker, and `SETTINGS` has the files of :class:`ServerTLS`
+as JSON. The broker accepts clients, and sends their sockets: for each client an octet ``c`` with a descriptor. The
+octet ``r`` makes the process reload the certificates. After a TLS handshake, the process makes a pair of sockets,
+writes the origin of the client to one end, passes the other end to the broker (``c`` and a descriptor), and relays data
+in both directions. The octet ``e`` notifies the broker that a client is gone.
 
-It ends when the broker closes its end, after what the broker has written has reached the clients. No signal but SIGKILL
-ends it: those of a terminal or of systemd go to all processes, and the broker closes connections in order first.
+The process ends when the broker closes its end, after the broker's data has reached the clients. Of all signals only
+SIGKILL ends the process: a terminal or systemd sends signals to all processes, and the broker has to close connections
+cleanly first.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from jumpmq.broker.security.certificates import CertificateError, ServerTLS, kee
 
 CLIENT, ENDED, RELOAD = b"c", b"e", b"r"
 AT_ONCE = 64
-"""Messages read together from the second end."""
+"""Maximum number of messages read together from the other process."""
 HELD = 1 << 20
-"""Octets waiting for a slow end before reading from the opposite end stops."""
+"""Octets waiting for a slow end at which reading from the opposite end stops."""
 LAST_WORDS = 1.0
-"""Seconds for clients to read the broker's last data, after its end."""
+"""Seconds for clients to read the broker's last data after the end of the broker."""
 
 
 class _End(asyncio.Protocol):
@@ -64,13 +65,13 @@ class _End(asyncio.Protocol):
         other, self.other = self.other, None
         if other is not None:
             other.other = None
-            other.transport.close()  # once everything is written
+            other.transport.close()  # closes after all data is written
 
 
 class _Client(_End):
     def __init__(self, process: Process, ends: Ends | None) -> None:
         self._process = process
-        self._ends = ends  # what a proxy has said
+        self._ends = ends  # addresses in a proxy's header
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -78,14 +79,14 @@ class _Client(_End):
         try:
             origin = ConnectionOrigin.of(transport)
             near = self._process.announce(origin if self._ends is None else self._ends.of(origin))
-        except OSError:  # no more files, or no broker
+        except OSError:  # too many open files, or the broker is gone
             self.transport.abort()
         else:
             self._process.soon(self._join(near))
 
     async def _join(self, near: socket.socket) -> None:
         _, broker = await asyncio.get_running_loop().create_connection(_End, sock=near)
-        if self.transport.is_closing() or broker.transport.is_closing():  # gone, or refused
+        if self.transport.is_closing() or broker.transport.is_closing():  # the client is gone, or refused
             self.transport.close()
             broker.transport.close()
         else:
@@ -106,21 +107,21 @@ class Process:
         proxies: trusted proxies; None without any.
 
     Raises:
-        CertificateError: they cannot be used.
+        CertificateError: the certificates are unusable.
     """
 
     def __init__(self, broker: socket.socket, tls: ServerTLS, proxies: Proxies | None) -> None:
         self._proxies = proxies
         self._broker = broker  # the socket to the broker
-        self._tls = tls  # the settings
-        self._context = tls.context()  # of them, for new clients
-        self._tasks: set[asyncio.Task[None]] = set()  # one per client
-        self._clients = 0  # sockets that were taken and are not closed yet
-        self._gone = asyncio.Event()  # set when the broker is
-        self._alone = asyncio.Event()  # set when the last client then is
+        self._tls = tls
+        self._context = tls.context()  # for new clients
+        self._tasks: set[asyncio.Task[None]] = set()  # one task per client
+        self._clients = 0  # number of open client sockets
+        self._gone = asyncio.Event()  # set when the broker is gone
+        self._alone = asyncio.Event()  # set when there are no clients
 
     async def serve(self) -> None:
-        """Until the broker is gone."""
+        """Serve until the broker is gone."""
         asyncio.get_running_loop().add_reader(self._broker.fileno(), self._take)
         await self._gone.wait()
         if self._clients:
@@ -129,10 +130,10 @@ class Process:
                     await self._alone.wait()
 
     def announce(self, origin: ConnectionOrigin) -> socket.socket:
-        """Tell the broker of a client; returns the end that leads to the broker.
+        """Pass a client's connection to the broker; return this process's end.
 
         Raises:
-            OSError: that fails.
+            OSError: too many open files, or the broker is gone.
         """
         near, far = socket.socketpair()
         with far:
@@ -145,7 +146,7 @@ class Process:
         return near
 
     def ended(self) -> None:
-        """A client is gone."""
+        """Notify the broker that a client is gone."""
         self._clients -= 1
         if not self._clients:
             self._alone.set()
@@ -168,7 +169,7 @@ class Process:
             asyncio.get_running_loop().remove_reader(self._broker.fileno())
             self._gone.set()
         if RELOAD in octets or keeps_many_sessions(self._context):
-            with suppress(CertificateError):  # the broker has said so, and those before stay in use
+            with suppress(CertificateError):  # the broker has logged the error; the previous certificates stay in use
                 self._context = self._tls.context()
         self._clients += len(descriptors)
         self._alone.clear()
@@ -195,7 +196,7 @@ class Process:
 
 
 def main() -> None:
-    """Serves."""
+    """Run the process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     descriptor, settings = int(sys.argv[1]), json.loads(sys.argv[2])

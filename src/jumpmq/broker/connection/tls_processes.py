@@ -1,8 +1,9 @@
 """TLS processes for AMQP clients, which relieve the broker's process.
 
-The broker accepts each client, and gives its socket to the process that has the fewest. What comes back is a socket of
-the client in the clear, with its origin (:mod:`origin`). A process that ends is started again, and later each time if
-it ends soon; its clients are disconnected, and those who come meanwhile are for the others, or wait to be accepted.
+The broker accepts each client, and passes the socket to the process with the fewest clients. After the handshake the
+process passes back a socket with the decrypted data, preceded by the client's origin (:mod:`origin`). A process that
+ends is started again, after longer pauses if it ends soon after each start. Its clients are disconnected. New clients
+meanwhile go to the other processes, or wait for their acceptance.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ MODULE = "jumpmq.broker.connection.tls_process"
 """Module run by the processes."""
 
 SHORT_LIFE = 10.0
-"""Minimum lifetime of a successful start, in seconds."""
+"""Seconds of a run after which a restart is not delayed."""
 
 LONGEST_PAUSE = 10.0
 """Maximum pause before a restart, in seconds; first none, then 0.1, doubled every time."""
 
 FULL_PAUSE = 1.0
-"""Seconds until what failed as too many files are open is tried again."""
+"""Seconds until the retry after a failure with too many open files."""
 
 Accept = Callable[[ConnectionOrigin], asyncio.BaseProtocol]
-"""Makes the protocol of a new client."""
+"""Returns the protocol of a new client."""
 
 
 class TLSProcesses:
-    """So many processes.
+    """The TLS processes of a broker.
 
     Args:
-        count: how many, at least one.
+        count: number of processes, at least one.
         tls: the files of certificates.
-        accept: makes the protocol of a new client, whose TLS one of the processes does.
+        accept: returns the protocol of a new client, after its TLS handshake in one of the processes.
     """
 
     def __init__(self, count: int, tls: ServerTLS, accept: Accept, proxies: str | None = None) -> None:
-        self._accept = accept  # makes the connection of a client
-        self._sockets: Sequence[socket.socket] = ()  # that are listened on
-        self._listening = False  # whether the event loop looks at them
-        self._full = False  # whether there are too many files to accept clients
-        self._processes = [_Process(self, tls, proxies) for _ in range(count)]  # in no order
+        self._accept = accept
+        self._sockets: Sequence[socket.socket] = ()  # listening sockets
+        self._listening = False  # True if the event loop polls the listening sockets
+        self._full = False  # True if too many files are open to accept clients
+        self._processes = [_Process(self, tls, proxies) for _ in range(count)]
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept clients from these listening sockets, with the current certificates.
@@ -101,7 +102,7 @@ class TLSProcesses:
         connection.setblocking(False)
         try:
             origin = ConnectionOrigin.receive(connection)
-        except (OSError, ValueError):  # the process has died meanwhile
+        except (OSError, ValueError):  # the process has died
             connection.close()
             return
         joining = asyncio.get_running_loop().connect_accepted_socket(lambda: self._accept(origin), connection)
@@ -112,7 +113,7 @@ class TLSProcesses:
         """Accept a client, and pass it to the process with the fewest."""
         try:
             client, _ = listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it is gone
+        except (BlockingIOError, ConnectionAbortedError):  # the client is gone
             return
         except OSError as error:
             log.error("clients of port %d must wait: %s", listening.getsockname()[1], error.strerror)
@@ -132,26 +133,26 @@ class TLSProcesses:
 
 def _finished(task: asyncio.Task[object]) -> None:
     if not task.cancelled():
-        task.exception()  # the client is gone, which is no error
+        task.exception()  # retrieved to silence it: a client that is gone is not an error
 
 
 class _Process:
     """A TLS process.
 
     Attributes:
-        clients: how many it has.
+        clients: number of clients.
     """
 
     def __init__(self, processes: TLSProcesses, tls: ServerTLS, proxies: str | None) -> None:
-        self._processes = processes  # the supervisor
+        self._processes = processes
         files = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
         settings = {name: path and str(path.absolute()) for name, path in files.items()}
-        self._settings = json.dumps({**settings, "client": tls.client, "proxies": proxies})  # settings at the start
-        self._socket: socket.socket | None = None  # this end
-        self._child: subprocess.Popen[bytes] | None = None  # the process; None between two
+        self._settings = json.dumps({**settings, "client": tls.client, "proxies": proxies})
+        self._socket: socket.socket | None = None  # the broker's end of the pair of sockets
+        self._child: subprocess.Popen[bytes] | None = None  # the process; None before the start and after the stop
         self._started_at = 0.0  # by the monotonic clock
-        self._pause = 0.0  # seconds, before it is started again
-        self._restart: asyncio.Task[None] | None = None  # under way after its end
+        self._pause = 0.0  # seconds before the next restart
+        self._restart: asyncio.Task[None] | None = None  # the restart after the end of the process
         self.clients = 0
 
     @property
@@ -168,7 +169,7 @@ class _Process:
         """Start the process; clients passed early are served once it is ready.
 
         Raises:
-            OSError: there are too many files or processes, or there is no memory for it.
+            OSError: too many open files or processes, or too little memory.
         """
         self._child, ours = await asyncio.to_thread(start_child, MODULE, self._settings)
         ours.setblocking(False)
@@ -192,7 +193,7 @@ class _Process:
         return True
 
     async def stop(self) -> None:
-        """End it."""
+        """End the process."""
         if self._restart is not None:
             self._restart.cancel()
         self._disconnect()

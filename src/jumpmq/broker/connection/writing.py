@@ -1,4 +1,6 @@
-"""The writing side of a socket: answers leave at the end of a turn, or when the commit they promise is complete."""
+"""The writing side of a socket: answers are written at the end of an event-loop iteration, or when the commit that they
+promise is complete.
+"""
 
 import asyncio
 import os
@@ -10,7 +12,7 @@ from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.broker.memory.charges import Charges
 
 WRITE_AT = 256 << 10
-"""Octets of deliveries gathered per write, within one read."""
+"""Octets of gathered deliveries that are written during an event-loop iteration, before its end."""
 
 CONGESTED_AT = 1 << 20
 """Octets waiting for a slow client before its consumers are skipped."""
@@ -27,15 +29,15 @@ class Writing:
 
     Args:
         protocol: encodes the pending output.
-        charges: what the connection holds of the broker's memory.
-        busy_polling: keeps the event loop awake for a client that is likely to ask again.
+        charges: memory held by the connection.
+        busy_polling: keeps the event loop awake for a client that is likely to send its next request soon.
 
     Attributes:
-        deferred_until: the commit that is to be complete before anything is written; 0 is none.
-        hanging_up: whether the socket is closed once everything is written.
-        last: when the socket was written last, in seconds by the monotonic clock.
-        octets, writes: since the start.
-        gathered: octets of deliveries that wait to be written.
+        deferred_until: the commit that must be complete before the next write; 0 without one.
+        hanging_up: True to close the socket when everything is written.
+        last: time of the last write, in seconds by the monotonic clock.
+        octets, writes: numbers of written octets and of writes, since the start.
+        gathered: octets of deliveries that wait for the write.
     """
 
     def __init__(self, protocol: ServerProtocol, charges: Charges, busy_polling: BusyPolling) -> None:
@@ -44,17 +46,17 @@ class Writing:
         self.last = time.monotonic()
         self.octets = self.writes = self.gathered = 0
         self._protocol = protocol  # encodes the output
-        self._charges = charges  # where what is not sent is counted
-        self._busy_polling = busy_polling  # waits awake for the client's next request
-        self._expects_request = False  # whether the client asks again soon after it was answered
-        self._transport: asyncio.Transport  # the socket, as the event loop has it
-        self._socket = -1  # its descriptor where octets may be written at once: not with TLS
+        self._charges = charges  # counts unsent octets
+        self._busy_polling = busy_polling
+        self._expects_request = False  # True if the client's last request came soon after an answer
+        self._transport: asyncio.Transport  # the event loop's transport
+        self._socket = -1  # descriptor for direct writes; -1 with TLS
 
     def start(self, transport: asyncio.Transport, descriptor: int) -> None:
         """Begin writing to a new socket.
 
         Args:
-            descriptor: where octets may be written past the event loop; -1 with TLS.
+            descriptor: descriptor for direct writes, past the event loop; -1 with TLS.
         """
         self._transport = transport
         self._socket = descriptor
@@ -67,7 +69,7 @@ class Writing:
 
     @property
     def unsent(self) -> int:
-        """Octets written but not accepted by the kernel: the client does not read them."""
+        """Octets not yet accepted by the kernel: the client does not read."""
         return self._transport.get_write_buffer_size()
 
     @property
@@ -81,7 +83,7 @@ class Writing:
         return self.gathered > CONGESTED_AT
 
     def received(self, now: float) -> None:
-        """The client has sent something; none is waited for awake any more."""
+        """Handle received data: end busy polling."""
         self._expects_request = now - self.last < SOON
         self._busy_polling.until = 0.0
 
@@ -128,8 +130,8 @@ class Writing:
         return written
 
     def _sent_at_once(self, octets: bytes | memoryview) -> bool:
-        """Write an answer to the socket directly if no data is pending, as the client may wait for it; the event loop
-        would write it only after all current work."""
+        """Write an answer directly to the socket if no data is pending. The client may wait for the answer, and the
+        event loop would write it only after all current work."""
         if self._transport.get_write_buffer_size():
             return False
         sent = self._written(octets)
@@ -145,5 +147,5 @@ class Writing:
             return 0
         try:
             return os.write(self._socket, octets)
-        except OSError:  # no room, or no client: for the transport to deal with
+        except OSError:  # no room, or the client is gone: the transport handles both
             return 0
