@@ -388,7 +388,7 @@ def test_an_exchange_that_is_bound_later_is_told(
     with Member(broker.port, exchange, "g", "a", checker) as member:
         channel.exchange_bind(further, exchange, "1")
         until(lambda: api.group(exchange)["refused"], member)
-        reason = "it is an exchange: what goes by it to queues comes to no member"
+        reason = "it is an exchange: messages that it routes to queues reach no member"
         assert api.group(exchange)["refused"] == [{"queue": further, "reason": reason}]
         channel.exchange_unbind(further, exchange, "1")
         until(lambda: not api.group(exchange)["refused"], member)

@@ -1,12 +1,12 @@
 """Assignment of partitions to the members of a consumer group: a pure function, with equal results in every process.
 
-A member's exact share is the number of units times its part of all weights. It gets that share rounded down or up, so
-it is less than one unit from it. Among all such divisions one is taken that takes the fewest units from those who have
-them; who is rounded up is decided by the larger fraction, then by the order of the members.
+A member's exact share is the number of partitions times its part of all weights. The member gets this share rounded
+down or up. Of all such divisions, the group chooses one that takes the fewest partitions from their owners. Shares are
+rounded up for the members with the largest fractions, among equal fractions in the order of the members.
 
-Where the units of a group are at several homes, each home divides its own, and all of them by one *sequence of seats*
-(:func:`seats`), of which each takes its part: then the shares of all homes together are as even as those of one. A few
-more units may move, as the sequence decides who is rounded up.
+If the partitions of a group are at several homes, each home divides its own. All homes use one *sequence of seats*
+(:func:`seats`), and each home takes its section of the sequence: then the shares of all homes together are as even as
+those of a single home. A few more partitions may move, because the sequence decides whose share is rounded up.
 """
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ MAX_WEIGHT = 10_000
 """The highest weight of a member."""
 
 SEATS_AT_ONCE = 256
-"""Seats taken between two checks of the clock."""
+"""Number of seats between two checks of the clock."""
 
 M = TypeVar("M", bound=Hashable)
 U = TypeVar("U", bound=Hashable)
@@ -29,9 +29,9 @@ def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict
     """Return the target number of partitions per member.
 
     Args:
-        weights: of each member, 1 to ``MAX_WEIGHT``; in order, the first to join first.
-        held: how many units each has now; those it lacks have none.
-        units: how many there are to share.
+        weights: weight of each member, 1 to ``MAX_WEIGHT``; in the order of joining.
+        held: number of partitions of each member now; members not in ``held`` have none.
+        units: number of partitions to share.
     """
     if not weights:
         return {}
@@ -39,7 +39,7 @@ def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict
     share = {member: units * weight // total for member, weight in weights.items()}
     rest = units - sum(share.values())
     fractions = {member: units * weight % total for member, weight in weights.items()}
-    # One who has more than its share rounded down keeps a unit that would move else.
+    # Members with more than their share rounded down come first, so that they keep a partition.
     first = sorted(
         (member for member in weights if fractions[member]),
         key=lambda member: (held.get(member, 0) <= share[member], -fractions[member]),
@@ -50,17 +50,17 @@ def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict
 
 
 def seats(weights: Mapping[M, int]) -> Iterator[M]:
-    """Yield members, without end: among the first n every member has its share of n, rounded down or up, for every n.
+    """Yield members without end: among the first n seats each member has its share of n, rounded down or up, for any n.
 
-    The next is, among those who would not have more than their share rounded up, the one whose share will be that much
-    first (Tijdeman, "The Chairman Assignment Problem", 1980).
+    Candidates for the next seat are the members who would then not exceed their share rounded up. Of these, the member
+    whose share grows to the next whole number first gets the seat (Tijdeman, "The Chairman Assignment Problem", 1980).
 
     Args:
-        weights: of each member; in order, the same wherever it is computed.
+        weights: weight of each member, in an order that is the same in all processes.
     """
     total, order = sum(weights.values()), list(weights.items())
     early = [(1, place, 0) for place in range(len(order))]  # (first seat, member, count)
-    due: list[tuple[float, int, int]] = []  # by the seat at which the share grows
+    due: list[tuple[float, int, int]] = []  # ordered by the seat at which the share grows
     for given in count(1):
         while early and early[0][0] <= given:
             _, place, had = heappop(early)
@@ -77,16 +77,16 @@ def counting(
     """Count the target number of partitions of one home per member, a number of seats at a time; return the counts.
 
     Args:
-        weights: of each member, in the order of their names.
-        first: how many units the homes before this one have.
-        units: how many this one has.
-        more: whether there is time to go on.
+        weights: weight of each member, in the order of names.
+        first: number of partitions at the preceding homes.
+        units: number of partitions at this home.
+        more: returns True while time is left.
     """
     if not weights:
         return {}
     divisor = gcd(*weights.values())
     period = sum(weights.values()) // divisor
-    rounds, rest = divmod(units, period)  # all have their exact share of each period
+    rounds, rest = divmod(units, period)  # in each period all members get their exact share
     wanted = {member: weight // divisor * rounds for member, weight in weights.items()}
     first %= period
     if period == len(weights):  # the weights are equal
@@ -121,14 +121,14 @@ class Shares(Generic[M]):
         """Return the target number of partitions per member; None if time runs out first.
 
         Args:
-            weights: of each member; in order, the first to join first.
+            weights: weight of each member, in the order of joining.
             owned: current partitions of each member.
-            first: how many units the homes before this one have; None where the units of all are here.
-            more: whether there is time to go on.
+            first: number of partitions at the preceding homes; None if all partitions are at this home.
+            more: returns True while time is left.
         """
         if first is None:
             return targets(weights, {member: len(has) for member, has in owned.items()}, units)
-        ordered = dict(sorted(weights.items()))  # all homes go by one order
+        ordered = dict(sorted(weights.items()))  # the same order at all homes
         if self._of != (subject := (ordered, first, units)):
             self._of, self._counting = subject, counting(ordered, first, units, more)
         if self._counting is not None:
@@ -149,14 +149,15 @@ def divide(
 ) -> Iterator[tuple[U, M]]:
     """Yield partitions for members below target, in single steps.
 
-    Whoever stops in between and asks again with what is so by then comes to the same shares.
+    The division may be interrupted: a second call, with the ownership reached by then, comes to the same shares.
 
     Args:
-        wanted: how many each member is to have.
+        wanted: target number of partitions per member.
         owned: partitions of each member, in the order of assignment.
-        unowned: units that no member has, in order.
-        holders: who still holds messages of a unit that is on its way to another: it gets the unit back, if any moves.
-        moving: whether members give away what they have beyond that.
+        unowned: partitions without an owner, in order.
+        holders: members that still hold messages of a partition passing to another member: they get the partition back
+            first.
+        moving: True to take partitions from members above target.
     """
     left = list(unowned)
     lacking: dict[M, int] = {}

@@ -1,28 +1,29 @@
 """A consumer group: owners of partitions, and the handover of a partition between members. No sockets, no clock.
 
-A *unit* is what one member at a time is fed from. Each is in one of these states:
+A *partition* (a queue, or a slot of a queue; called unit in the API) feeds one member at a time. States of a partition:
 
-========  ===========  ============================================================================
-owner     holder       state of the unit
-========  ===========  ============================================================================
-none      none         waits to be given to a member
-a member  none         the member is away, and has a grace
-a member  its session  the member is fed
-any       another      *drains*: the holder is fed no more, and still has messages of the unit
-========  ===========  ============================================================================
+========  ===============  ===========================================================================
+owner     holder           state of the partition
+========  ===============  ===========================================================================
+none      none             waits for its assignment to a member
+a member  none             the member is absent, within its grace
+a member  owner's session  the partition feeds the member
+any       other session    *drains*: the holder gets no more messages, and still holds some
+========  ===============  ===========================================================================
 
-A member (its name) outlives its session (a ``basic.consume`` in force) by its grace. A unit drains until the holder has
-none of its messages any more, whatever became of them; then its owner's session is fed. So a handover waits for no
-answer, and no two sessions have messages of a unit at once. Only :meth:`ConsumerGroup.evict` ends a drain otherwise.
+A member (a name) outlives its session (an active ``basic.consume``) by its grace. A partition drains until the holder
+has none of its messages, however they were settled; then the partition feeds its owner's session. So a handover waits
+for no answer, and no two sessions hold messages of a partition at once. Only :meth:`ConsumerGroup.evict` ends a drain
+otherwise.
 
-What a member leaves is given to others at once; what members have moves to even out the shares when none has come or
-gone for a while. The first division waits a moment for members that start together.
+The partitions of a leaving member are assigned to other members at once. To even out the shares, owned partitions move
+when no member has joined or left for a while. The first assignment waits a moment for members that start together.
 
-Units that the same members may have are a *pool*, and divided among these. There is one pool where all members may
-have all units.
+A *pool* has the partitions that are available to the same members, and is divided among these members. If all members
+may read all partitions, there is one pool.
 
-A change costs what it changes: a departure goes through the units of the session that ends, and marks them. Everything
-else is done by :meth:`ConsumerGroup.step`, in slices, once for all changes before it.
+The cost of a change grows with the changed partitions: a departure only marks the partitions of the ended session.
+:meth:`ConsumerGroup.step` does all further work in time slices, once for all changes before the step.
 """
 
 from collections import Counter, defaultdict
@@ -45,7 +46,9 @@ LONGEST_DELAYS = 10
 """Number of delays after which partitions move in any case, however often members come and go."""
 
 MAX_AWAY = 1000
-"""Members keeping their share while away; further absent members leave for good. A name costs a client nothing."""
+"""Maximum number of absent members that keep their partitions; further ones leave for good. Without a limit, a client
+could fill the memory with names.
+"""
 
 LOOK_INTERVAL = 1.0
 """Seconds between checks of all draining partitions. :meth:`ConsumerGroup.released` reports the end of a drain."""
@@ -54,12 +57,12 @@ NEVER = float("inf")
 
 
 class Partition(NamedTuple):
-    """Partition, fed to one member at a time: a queue, or a slot of a queue.
+    """A partition: a queue, or a slot of a queue, which feeds one member at a time.
 
     Attributes:
-        queue: its name.
-        queue_id: its number, never given twice.
-        slot: the slot; None where the queue has none.
+        queue: name of the queue.
+        queue_id: number of the queue, never reused.
+        slot: the slot; None for a queue without slots.
     """
 
     queue: str
@@ -71,19 +74,19 @@ class MemberSession(Protocol):
     """A member's consumer.
 
     Attributes:
-        handover_timeout: seconds that a unit of its may drain before it is evicted; None where only the delivery
-            timeout ends it.
+        handover_timeout: seconds that a partition of the session may drain before the session is evicted; None if only
+            the delivery timeout ends the session.
     """
 
     handover_timeout: float | None
 
     @property
     def reader(self) -> Hashable:
-        """Principal, deciding by permissions on the partitions available to the member."""
+        """Principal, whose permissions decide about the partitions available to the member."""
 
     def start(self, unit: Partition) -> int:
-        """Start feeding from a partition. May be called again after an exception. Returns the start's number, higher
-        than earlier ones (:mod:`jumpmq.queues.epochs`)."""
+        """Start feeding from a partition. May be called again after an exception. Returns the owner epoch, higher than
+        all earlier ones of the partition (:mod:`jumpmq.queues.epochs`)."""
 
     def stop(self, unit: Partition) -> None:
         """Stop feeding from a partition. May be called again after an exception."""
@@ -102,14 +105,14 @@ class GroupMember:
     """A member of a group.
 
     Attributes:
-        name: as given, or one of its own.
-        reader: of its last session.
-        weight: its share in relation to the others'.
-        grace: seconds for which it stays a member without a session.
-        session: None while it is away.
-        joined_at: when it joined first.
-        away_until: when its grace ends, while it is away.
-        units: how many units it owns.
+        name: the given name, or a generated one.
+        reader: principal of the last session.
+        weight: share in relation to the weights of other members.
+        grace: seconds of membership without a session.
+        session: the session; None while the member is absent.
+        joined_at: time of the first join.
+        away_until: end of the grace, while the member is absent.
+        units: number of owned partitions.
     """
 
     name: str
@@ -124,15 +127,15 @@ class GroupMember:
 
 @dataclass(eq=False, slots=True)
 class Pool:
-    """Partitions available to an equal set of members.
+    """Partitions available to the same members.
 
     Attributes:
-        barred: users without the right to these partitions.
-        units: how many there are.
-        unowned: those without an owner, in order.
-        owned: those of each member, the last to be given last.
-        first: how many such units the homes before this one have; None where those of all homes are here.
-        shares: how many of them each member is to have.
+        barred: principals without the right to these partitions.
+        units: number of partitions.
+        unowned: partitions without an owner, in order.
+        owned: partitions of each member, in the order of assignment.
+        first: number of such partitions at the preceding homes; None if the partitions of all homes are local.
+        shares: target number of partitions per member.
     """
 
     barred: frozenset[Hashable]
@@ -145,16 +148,16 @@ class Pool:
 
 @dataclass(eq=False, slots=True)
 class PartitionPlace:
-    """Location and ownership of a partition.
+    """Pool and ownership of a partition.
 
     Attributes:
-        pool: the pool of the unit.
+        pool: the pool of the partition.
         owner: current or future owner.
-        owned_since: since when.
-        holder: the session that is fed, or that still has messages of it.
-        started: whether the holder is fed, as far as is known: it was told to, and has not raised.
-        draining_since: since when the holder is fed no more; None while it is.
-        epoch: the number under which the holder is, or was fed; 0 if none ever was.
+        owned_since: start of the ownership.
+        holder: the fed session, or the session that still holds messages.
+        started: True if the holder's ``start`` has returned without an exception.
+        draining_since: start of the drain; None while the holder is fed.
+        epoch: owner epoch of the holder; 0 before the first holder.
     """
 
     pool: Pool
@@ -171,11 +174,11 @@ class Counts:
     """Counters of a group.
 
     Attributes:
-        joins, leaves: members that came and went; a member with a grace that comes back is not counted.
-        moves: units that were taken from a member for another.
-        handovers: drains that ended.
-        forced_handovers: sessions that were evicted.
-        late_acknowledgements: deliveries that were settled by a session after it was evicted, without effect.
+        joins, leaves: joined and departed members, without members that return within their grace.
+        moves: partitions taken from a member for another member.
+        handovers: completed drains.
+        forced_handovers: evicted sessions.
+        late_acknowledgements: deliveries settled by a session after its eviction, without effect.
     """
 
     joins: int = 0
@@ -188,14 +191,15 @@ class Counts:
 
 @dataclass(slots=True)
 class _Timing:
-    """When units may be given and moved.
+    """Times of assignments and moves.
 
     Attributes:
-        begun: whether the first division was made.
-        unowned: whether a unit may have no owner.
-        first_join, last_join: times of joins, before that.
-        unsettled_since: since when a join, a leave or another unit waits for its rebalancing; None where none does.
-        quiet_since: the last of these.
+        begun: True after the first assignment.
+        unowned: True if a partition may have no owner.
+        first_join, last_join: times of joins, before the first assignment.
+        unsettled_since: time of the first change (a join, a leave, a change of partitions) that waits for a
+            rebalancing; None without one.
+        quiet_since: time of the last such change.
     """
 
     begun: bool = False
@@ -213,10 +217,10 @@ class ConsumerGroup:
     Attributes:
         name: name of the group.
         rebalance_delay: seconds; the value of the last member with one.
-        members: by name, in the order in which they joined.
-        places: home of each partition.
-        counts: what happened so far.
-        readers: how many members each has.
+        members: members by name, in the order of joining.
+        places: pool and ownership of each partition.
+        counts: counters since the begin of the group.
+        readers: number of members of each principal.
     """
 
     name: str
@@ -226,21 +230,21 @@ class ConsumerGroup:
     counts: Counts = field(default_factory=Counts)
     readers: Counter[Any] = field(default_factory=Counter)
     _pools: dict[frozenset[Hashable], Pool] = field(default_factory=dict)
-    _queues: dict[int, tuple[Partition, ...]] = field(default_factory=dict)  # the units of each queue
-    _firsts: dict[frozenset[Hashable], int] | None = None  # of pools; None where all units are here
+    _queues: dict[int, tuple[Partition, ...]] = field(default_factory=dict)  # partitions by queue
+    _firsts: dict[frozenset[Hashable], int] | None = None  # Pool.first by Pool.barred; None if all are local
     _by_session: dict[MemberSession, GroupMember] = field(default_factory=dict)
     _away: dict[str, GroupMember] = field(default_factory=dict)
-    # by holder
+    # partitions by holder
     _held: defaultdict[MemberSession, dict[Partition, PartitionPlace]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     _draining: dict[Partition, PartitionPlace] = field(default_factory=dict)
-    _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # of the draining ones, possibly drained
-    # whose session may not be fed as the owner says
+    _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # draining ones that may be drained
+    # partitions whose fed session may differ from the owner's session
     _unfollowed: dict[Partition, PartitionPlace] = field(default_factory=dict)
     _timing: _Timing = field(default_factory=_Timing)
-    _looked_at: float = 0.0  # when all that drain were looked at
-    _overdue_from: float = NEVER  # before this no drain is overdue
+    _looked_at: float = 0.0  # time of the last check of all draining partitions
+    _overdue_from: float = NEVER  # no drain is overdue before this time
 
     @property
     def ended(self) -> bool:
@@ -253,15 +257,15 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """``gathering`` before the first division, ``draining`` or ``rebalancing`` while partitions are moving, or will
-        be soon, else ``stable``."""
+        """``gathering`` before the first assignment, ``draining`` or ``rebalancing`` while partitions move or will move
+        soon, otherwise ``stable``."""
         if not self._timing.begun:
             return "gathering"
         if self._draining:
             return "draining"
         return "stable" if self._timing.unsettled_since is None else "rebalancing"
 
-    # --- what happens ---
+    # --- events ---
 
     def join(self, session: MemberSession, name: str, weight: int, grace: float, now: float) -> MemberSession | None:
         """Add a session as the member of a name. Return the member's previous session, if any: no longer fed, its
@@ -299,8 +303,8 @@ class ConsumerGroup:
         """End a session; held messages drain.
 
         Args:
-            grace: seconds that its member may stay at most, whatever grace it has.
-            for_good: its member goes too.
+            grace: upper limit of the member's grace, in seconds.
+            for_good: True to remove the member, too.
         """
         member = self._by_session.pop(session, None)
         if member is not None:
@@ -318,11 +322,11 @@ class ConsumerGroup:
         self._remove(member, now)
 
     def set_queue(self, units: tuple[Partition, ...], barred: frozenset[Hashable], now: float) -> None:
-        """The units of a queue are shared from now on.
+        """Add the partitions of a queue, or change their barred readers.
 
         Args:
-            units: of one queue.
-            barred: readers whose members may have none of them.
+            units: partitions of one queue.
+            barred: readers whose members may not have these partitions.
         """
         known = self._queues.get(units[0].queue_id)
         if known == units and self.places[units[0]].pool.barred == barred:
@@ -347,7 +351,7 @@ class ConsumerGroup:
             self.set_queue(self._queues[queue_id], barred, now)
 
     def forget_queue(self, queue_id: int, now: float) -> None:
-        """The units of a queue are shared no more, also where a member has messages of one."""
+        """Remove the partitions of a queue, also while members hold messages of them."""
         units = self._queues.pop(queue_id, ())
         for unit in units:
             place = self.places.pop(unit)
@@ -376,14 +380,15 @@ class ConsumerGroup:
                 self._released[unit] = self._draining[unit]
 
     def step(self, now: float, more: Callable[[], bool] = lambda: True) -> float:
-        """Do all due work. If a session raises, work for others is done all the same, and the next step retries.
+        """Do all due work. If a session raises an exception, the work for other sessions is still done, and the next
+        step retries.
 
         Args:
-            more: whether there is time to go on.
+            more: returns True while time is left.
 
         Returns:
-            When there is something to do next, if nothing else happens before; ``now`` where there was no time to do
-            all. Units that drain ask for it by :meth:`released`.
+            The time of the next due work, if no event comes before; ``now`` if time was insufficient. After
+            :meth:`released`, a further step is due at once.
         """
         for member in [one for one in self._away.values() if one.away_until <= now]:
             self._remove(member, now)
@@ -400,7 +405,7 @@ class ConsumerGroup:
         self._follow(now, more)
         return now if self._unfollowed or self._released else self._next(now)
 
-    # --- when ---
+    # --- times ---
 
     @property
     def _gathered_at(self) -> float:
@@ -498,7 +503,7 @@ class ConsumerGroup:
             self._timing = _Timing()
         elif not timing.begun and now >= self._gathered_at:
             timing.begun = timing.unowned = True
-            timing.unsettled_since = -NEVER  # nothing waits for a rebalancing
+            timing.unsettled_since = -NEVER  # all partitions may move at once
         if timing.begun and self.members:
             moving = now >= self._moves_at
             if moving or timing.unowned:
@@ -547,7 +552,7 @@ class ConsumerGroup:
             self._held[session][unit] = place
 
     def _stop_feeding(self, session: MemberSession, now: float) -> None:
-        """A session is over, or was replaced: it is fed from nothing more."""
+        """Stop feeding an ended or replaced session from all its partitions."""
         failure: Exception | None = None
         for unit, place in list(self._held.get(session, {}).items()):
             try:

@@ -1,8 +1,8 @@
 """The consumer groups of a broker: the queues of a group, and the clock of its members.
 
-What changes is noted by the names of queues and users that it concerns, and looked at later, in slices of two
-milliseconds that all groups share, in turn. Until the rights of a user who has come are known, or have changed, the
-group gives its members nothing.
+A change of definitions only records the names of the affected queues and users. The groups check these later, in turn,
+in time slices of two milliseconds shared by all groups. Until the permissions of a new user, or changed permissions,
+are checked, a group assigns no partitions.
 """
 
 import asyncio
@@ -56,22 +56,22 @@ from jumpmq.topology.exchanges import HASH_EXCHANGES
 log = logging.getLogger(__name__)
 
 SLICE = 0.002
-"""Seconds of work for groups before remaining tasks are served."""
+"""Seconds of work for groups before other work of the event loop."""
 
 LOOK_INTERVAL = 1.0
 """Seconds between checks of queues refused because of foreign consumers."""
 
 UNBOUND_INTERVAL = 0.1
-"""Seconds between looks at queues that are unbound and not yet empty."""
+"""Seconds between checks of unbound queues that are not yet empty."""
 
 RETRY_INTERVAL = 1.0
 """Seconds after a failed step until the retry."""
 
 MAX_UNITS = 16_384
-"""Maximum number of queues and slots shared by a group."""
+"""Maximum number of partitions of a group."""
 
 CLAIMED_AT_ONCE = 1024
-"""Queues and slots belonging to a group when its first member is answered; the rest join some slices later."""
+"""Partitions added to a group before the answer to its first member; the others are added some time slices later."""
 
 OF_NO_QUEUE = (
     *(AddVirtualHost, PutUser, SetTracing, SetTopicPermissions, ClearTopicPermissions, SetUserLimit, ClearUserLimit),
@@ -86,7 +86,7 @@ class GroupPrincipal:
 
     Attributes:
         user: the user.
-        token: tells tokens of a user apart; None where the user's permissions decide.
+        token: identifies the token; None if the user's stored permissions decide.
     """
 
     user: Principal
@@ -94,7 +94,7 @@ class GroupPrincipal:
 
     @classmethod
     def of(cls, user: Principal) -> "GroupPrincipal":
-        """Return the reader of a client."""
+        """Return the principal of a client."""
         return cls(user, None if user.granted is None else id(user.granted))
 
 
@@ -106,17 +106,17 @@ class MemberConsumer(state.MemberSession, Protocol):
     """A member's consumer: a session of a client.
 
     Attributes:
-        user: whose it is.
-        identity, connection_name: of its connection.
-        prefetch: unacknowledged deliveries that it may hold, 0 is any number.
-        arguments: those of ``basic.consume``.
+        user: the client's user.
+        identity, connection_name: identity and name of the connection.
+        prefetch: maximum number of unacknowledged deliveries, 0 without a limit.
+        arguments: arguments of ``basic.consume``.
     """
 
     prefetch: int
     arguments: list[Field]
 
     def replaced(self) -> None:
-        """End the replaced consumer; delivered messages are still settled."""
+        """End the replaced consumer; the client can still settle its deliveries."""
 
     @property
     def user(self) -> Principal: ...
@@ -134,28 +134,28 @@ class LiveGroup:
 
     Attributes:
         vhost: the virtual host.
-        kind, source: of what it consumes, "exchange" or "queue", and its name.
-        group: who has what.
+        kind, source: kind ("exchange" or "queue") and name of the source.
+        group: members and partitions.
         queues: shared queues, by number.
-        names: the queues that it has to do with, by name: those that are shared here, else None.
-        bound: the names of queues that it is to share: bindings lead there.
-        refused: queues that are not shared, by name, and why.
-        exchanges: names of exchanges that its own is bound to; they are in ``refused``, too.
-        unbound: names of queues that no binding leads to any more, and that are not empty yet.
-        special: names of queues that not everyone may be a member of: exclusive ones, streams.
-        remote: of queues of other homes, how many units they have, if those homes come before this one; else 0.
-        barred: readers who may not read a queue, by its name.
+        names: known queues by name: the shared local queue, or None for a queue that is not shared here.
+        bound: names of the queues bound to the source.
+        refused: names of queues that are left out, with the reason.
+        exchanges: names of exchanges bound to the group's exchange; also in ``refused``.
+        unbound: names of unbound queues that are not yet empty.
+        special: names of queues with restricted membership, such as exclusive queues and streams.
+        remote: number of partitions of queues at other homes, for homes that precede this one; otherwise 0.
+        barred: readers without the right to read a queue, by its name.
         consumers: the sessions of the members.
         unlimited: members without a prefetch.
         identities: number of members of each connection.
-        readers: those whose rights are known, or are to be found out.
-        is_stale: whether all queues are to be looked at.
-        to_look_at: names of queues that are to be looked at.
-        to_check: readers whose rights are to be looked at, and whether that is being done.
+        readers: readers with known permissions, or with a scheduled check.
+        is_stale: True if all queues must be checked.
+        to_look_at: names of queues to check.
+        to_check: readers whose permissions must be checked; True while the check runs.
         work: remaining work of the check.
-        looks_at: when what is refused and unbound is looked at again.
-        reason: reason for the eviction of members; None for members with unsettled deliveries.
-        failed: whether its last step failed.
+        looks_at: time of the next check of refused and unbound queues.
+        reason: reason for the eviction of members; None for members with overdue deliveries.
+        failed: True if the last step failed.
     """
 
     vhost: str
@@ -200,14 +200,14 @@ class LiveGroup:
 
 
 class ConsumerGroups:
-    """The groups of a broker that have members, or had until a moment ago.
+    """The groups of a broker with members, or with messages of former members.
 
     Args:
-        most_members: that a group may have.
-        most_groups: in which a user may have members.
+        most_members: maximum number of members of a group.
+        most_groups: maximum number of groups with members of a user.
 
     Attributes:
-        reader_of: the reader group that takes messages from a queue; None where there is none.
+        reader_of: returns the reader group that takes messages from a queue; None without one.
     """
 
     def __init__(
@@ -224,18 +224,18 @@ class ConsumerGroups:
         self._on_source: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and source
         self._with_queue: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and name of a queue
         self._of_user: dict[Principal, dict[LiveGroup, None]] = {}
-        self._due: OrderedDict[LiveGroup, None] = OrderedDict()  # groups that have something to do now
-        self._timers: dict[LiveGroup, tuple[float, asyncio.TimerHandle]] = {}  # and when they end
+        self._due: OrderedDict[LiveGroup, None] = OrderedDict()  # groups with due work
+        self._timers: dict[LiveGroup, tuple[float, asyncio.TimerHandle]] = {}  # timers of later work, with their times
         self._loop = asyncio.get_running_loop()
-        self._slice: asyncio.Handle | None = None  # the next
+        self._slice: asyncio.Handle | None = None  # the next time slice
         self._stopped = False
 
     def all(self, vhost: str) -> list[LiveGroup]:
-        """The groups of a virtual host."""
+        """Return the groups of a virtual host."""
         return list(self._of_host.get(vhost, ()))
 
     def stop(self) -> None:
-        """Do nothing more by itself."""
+        """Stop all scheduled work."""
         self._stopped = True
         if self._slice is not None:
             self._slice.cancel()
@@ -249,7 +249,7 @@ class ConsumerGroups:
         """Return the group of this name on a queue or exchange; a new group if missing.
 
         Raises:
-            NotFound: neither a queue nor an exchange is called so.
+            NotFound: no queue or exchange of this name.
             PreconditionFailed: the exchange does not spread messages by key.
             AccessRefused: one of these, and the user may not read a queue of this name.
         """
@@ -279,10 +279,10 @@ class ConsumerGroups:
             member: name of the member, if any.
 
         Raises:
-            AccessRefused: the user may read none of the queues, or others consume from one.
-            ResourceLocked: a queue is exclusive to another connection.
-            PreconditionFailed: a queue, or the exchange, is none that a group can share; or the group has as many
-                members, or the user is in as many groups, as there may be.
+            AccessRefused: the user may read none of the queues, or consumers outside the group consume from one.
+            ResourceLocked: a queue is exclusive to another connection, or shared by another group.
+            PreconditionFailed: a group cannot share a queue, or the exchange; or the maximum number of members of the
+                group, or of groups of the user, is reached.
         """
         self._require_place(live, user, member)
         begun, units = live.key in self._groups, 0
@@ -315,7 +315,7 @@ class ConsumerGroups:
         """Refuse a member above the limit.
 
         Raises:
-            PreconditionFailed: there are as many.
+            PreconditionFailed: the maximum number of members of the group, or of groups of the user, is reached.
         """
         if member not in live.group.members and len(live.group.members) >= self._most_members:
             raise PreconditionFailed(
@@ -341,7 +341,8 @@ class ConsumerGroups:
         consumer is no longer fed.
 
         Args:
-            live: what :meth:`find` has returned in the same turn; until a member joins, others may make such a group.
+            live: the result of :meth:`find` in the same event-loop iteration: until its first member joins, another
+                client may make a group with the same key.
         """
         begins = live.key not in self._groups
         assert begins or self._groups[live.key] is live, "a group has two sets of members"
@@ -368,7 +369,7 @@ class ConsumerGroups:
                 if len(live.group.places) >= CLAIMED_AT_ONCE and not self._is_stream(
                     host, next(iter(live.to_look_at), "")
                 ):
-                    break  # the rest is looked at in slices; where a group begins in streams is decided now
+                    break  # other queues are checked in slices; the start offset in streams is decided at once
         self.soon(live)
         return replaced
 
@@ -426,10 +427,10 @@ class ConsumerGroups:
         return True
 
     def dismiss(self, live: LiveGroup, consumer: MemberConsumer) -> None:
-        """A consumer is being evicted."""
+        """Handle the eviction of a consumer: log it, and remove the consumer."""
         log.warning(
             "consumer group '%s' in vhost '%s': a member of connection %s is cancelled, as %s",
-            *(live.name, live.vhost, consumer.connection_name, live.reason or "it settles no deliveries"),
+            *(live.name, live.vhost, consumer.connection_name, live.reason or "its deliveries are not settled"),
         )
         self._forget(live, consumer)
         self.soon(live)
@@ -466,7 +467,7 @@ class ConsumerGroups:
             at = self._loop.time() + RETRY_INTERVAL
             if not live.failed:
                 live.failed = True
-                log.exception("consumer group '%s' in vhost '%s': a step failed; it is tried again every %.1f s",
+                log.exception("consumer group '%s' in vhost '%s': a step failed; retry every %.1f s",
                               live.name, live.vhost, RETRY_INTERVAL)  # fmt: skip
         else:
             live.failed = False
@@ -485,7 +486,7 @@ class ConsumerGroups:
         """Do due work. Return the time of the next due work."""
         now = self._loop.time()
         if self._groups.get(live.key) is not live:
-            return state.NEVER  # it has ended
+            return state.NEVER  # the group has ended
         if live.to_check and not self._go_on(live, more):
             return now
         at = live.group.step(now, more)
@@ -506,10 +507,10 @@ class ConsumerGroups:
         return min(at, live.looks_at)
 
     def _end(self, live: LiveGroup, more: Callable[[], bool] = lambda: True) -> bool:
-        """End a group: without members, and without sessions holding messages of its queues. Return True if time was
+        """End a group that has no members, and no sessions with messages of its queues. Return True if time was
         insufficient; until the end a member may join and continue the group."""
         if self._groups.get(live.key) is not live:
-            return False  # it has ended before, and another of this key may have begun
+            return False  # the group has ended before, and a new one with the same key may have begun
         for queue in list(live.queues.values()):
             self._unshare(live, queue)
             if queue.auto_delete and not queue.consumers and not queue.deleted:
@@ -524,10 +525,10 @@ class ConsumerGroups:
             self._forget_name(live, name)
         return False
 
-    # --- what changes ---
+    # --- changes of definitions ---
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Definitions have changed."""
+        """Handle a change of definitions: a listener of the topology."""
         match change:
             case SetPermissions(vhost=vhost, user=user) | ClearPermissions(vhost=vhost, user=user):
                 self._check_soon(Principal(user), vhost)
@@ -596,8 +597,8 @@ class ConsumerGroups:
             self.soon(live)
 
     def _follow_exchange(self, vhost: str, name: str) -> None:
-        """Handle an exchange declared or deleted, perhaps under members of a group: moving keys wait at the exchange,
-        too.
+        """Handle a declared or deleted exchange. If a group has members on the name, keys that move at the new exchange
+        wait.
         """
         host = self._topology.vhosts.get(vhost)
         for live in self._on_source.get((vhost, name), ()):
@@ -616,7 +617,7 @@ class ConsumerGroups:
             self.soon(live)
 
     def _note_readers(self, live: LiveGroup) -> None:
-        """Schedule checks of the permissions of new readers, and of bars of departed readers."""
+        """Schedule checks of the permissions of new readers, and the removal of departed readers from ``barred``."""
         readers = live.group.readers.keys()
         if readers == live.readers:
             return
@@ -630,7 +631,7 @@ class ConsumerGroups:
         live.readers = set(readers)
         self.soon(live)
 
-    # --- looking at it, in steps ---
+    # --- checks, in steps ---
 
     def _go_on(self, live: LiveGroup, more: Callable[[], bool]) -> bool:
         """Process scheduled checks. Return True if time sufficed."""
@@ -643,7 +644,7 @@ class ConsumerGroups:
         return True
 
     def _look(self, live: LiveGroup, start: list[Field] | None = None, known: bool = True) -> Iterator[None]:
-        """Look at the queues and users that were noted, first at the users.
+        """Check the recorded users, then the recorded queues.
 
         Args:
             start, known: see :meth:`StreamOffsets.admit`.
@@ -656,7 +657,7 @@ class ConsumerGroups:
                 reader = next(iter(live.to_check))
                 live.to_check[reader] = True
                 yield from self._check(live, reader)
-                if live.to_check.get(reader):  # it was not changed again meanwhile
+                if live.to_check.get(reader):  # the permissions have not changed meanwhile
                     del live.to_check[reader]
             elif live.to_look_at:
                 name, _ = live.to_look_at.popitem(last=False)
@@ -674,7 +675,7 @@ class ConsumerGroups:
             live.refused.pop(name, None)
         live.exchanges = found
         for name in found:
-            self._refuse(live, name, "it is an exchange: what goes by it to queues comes to no member")
+            self._refuse(live, name, "it is an exchange: messages that it routes to queues reach no member")
         names = dict.fromkeys([*live.bound, *live.names, *self._waited_for(live)])
         live.to_look_at.update(dict.fromkeys(name for name in names if self._is_stream(host, name)))
         live.to_look_at.update(names)
@@ -689,7 +690,7 @@ class ConsumerGroups:
         names = list(live.bound | live.names)
         for name in names:
             if readable and name not in live.names:
-                continue  # all readers' rights are looked at when it is noted
+                continue  # _note_name checks the permissions of all readers
             allowed = not is_member or self._may_read(reader, live.vhost, name)
             readable |= allowed
             barred = live.barred.get(name, frozenset())
@@ -700,7 +701,7 @@ class ConsumerGroups:
             readable = self._may_read(reader, live.vhost, live.source)
         if is_member and not readable:
             for member in [one.name for one in live.group.members.values() if one.reader == reader]:
-                self.end_member(live.key, member, f"user '{reader.user}' may read none of its queues any more")
+                self.end_member(live.key, member, f"user '{reader.user}' may no longer read any of its queues")
 
     def _may_read(self, reader: GroupPrincipal, vhost: str, name: str) -> bool:
         return self._authorization.allows(reader.user, vhost, "read", name)
@@ -732,7 +733,7 @@ class ConsumerGroups:
             return
         live.remote.pop(name, None)
         problem = self._problem(live, queue)
-        if name not in live.bound:  # others may wait until it is empty, and without the group nobody would consume it
+        if name not in live.bound:  # other queues may wait until this one is empty: the group still consumes it
             if queue.deleted or queue.moved or not _left(queue, live) or (shared is None and problem is not None):
                 if shared is not None:
                     self._unshare(live, queue)
@@ -761,7 +762,7 @@ class ConsumerGroups:
         live.refused[name] = problem
 
     def _note_name(self, live: LiveGroup, declared: DeclaredQueue) -> None:
-        """The group has to do with a queue from now on."""
+        """Add a queue to the queues known to the group."""
         name = declared.name
         if name in live.names:
             return
@@ -771,8 +772,8 @@ class ConsumerGroups:
         if barred:
             live.barred[name] = frozenset(barred)
             if len(barred) < len(live.group.readers):
-                log.warning("consumer group '%s' in vhost '%s': members of user '%s' have no part in queue '%s', which "
-                            "the user may not read", live.name, live.vhost, barred[0].user, name)  # fmt: skip
+                log.warning("consumer group '%s' in vhost '%s': members of user '%s' get no messages of queue '%s', "
+                            "which the user may not read", live.name, live.vhost, barred[0].user, name)  # fmt: skip
         if (
             declared.exclusive
             or declared.append_only
@@ -782,7 +783,7 @@ class ConsumerGroups:
             live.special.add(name)
 
     def _forget_name(self, live: LiveGroup, name: str) -> None:
-        """The group has nothing to do with a queue any more."""
+        """Remove a queue from the queues known to the group."""
         live.names.pop(name, None)
         live.barred.pop(name, None)
         live.remote.pop(name, None)
@@ -829,7 +830,7 @@ class ConsumerGroups:
         """Yield the names of the queues to be shared by a group.
 
         Raises:
-            PreconditionFailed: some are bound through another exchange.
+            PreconditionFailed: an exchange is bound to the group's exchange.
         """
         if live.kind == "queue":
             if live.source in host.declared:
@@ -873,7 +874,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def _drop(index: dict[K, dict[LiveGroup, None]], key: K, live: LiveGroup) -> None:
-    """Take a group out of an index."""
+    """Remove a group from an index."""
     groups = index.get(key)
     if groups is not None:
         groups.pop(live, None)
@@ -885,9 +886,9 @@ def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue
     """Refuse a queue unsuitable for sharing by a group.
 
     Raises:
-        AccessRefused: consumers or readers outside the group take messages from it.
-        ResourceLocked: another group does.
-        PreconditionFailed: it has no order to keep, or as many groups as it may have.
+        AccessRefused: consumers or readers outside the group take messages from the queue.
+        ResourceLocked: another group takes messages from the queue.
+        PreconditionFailed: the queue keeps no order, or the stream has its maximum number of groups.
     """
     if queue.consumer_group is live:
         return
@@ -922,7 +923,7 @@ def _units(queue: Queue) -> tuple[Partition, ...]:
 
 
 def _left(queue: Queue, live: LiveGroup) -> int:
-    """Return the number of a queue's messages not settled by the group, unavailable to other consumers."""
+    """Return the number of a queue's messages that the group has not settled."""
     if queue.offsets is None:
         return queue.message_count
     found = queue.offsets.get(live.name)
@@ -954,7 +955,7 @@ def _claim(queue: Queue, live: LiveGroup) -> None:
 
 
 def _release(queue: Queue, live: LiveGroup) -> None:
-    """From now on anyone may take messages from the queue."""
+    """Release a queue: other consumers may take messages from it."""
     if queue.offsets is not None:
         queue.offsets.dismiss(live)
         return
