@@ -1,1 +1,1 @@
-"""From an exchange to the queues."""
+"""Routing of messages from an exchange to queues."""

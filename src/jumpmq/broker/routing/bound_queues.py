@@ -12,7 +12,7 @@ def bound_queues(exchange: Exchange) -> Iterator[Queue | DeclaredQueue]:
     """Yield the queues, local and remote, reached by an exchange directly or through other exchanges, without
     duplicates.
 
-    Exclusive queues are left out: they are their connections', also for those who ask by an exchange.
+    Exclusive queues are left out: only their connection may use them.
     """
     found: set[Destination] = {exchange}
     exchanges = [exchange]

@@ -1,4 +1,4 @@
-"""From an exchange to the queues: the only place for routing, pushing and counting messages, for all publishers."""
+"""Routing, pushing and counting of messages, in one place for all publishers."""
 
 from typing import NamedTuple, Protocol
 
@@ -16,13 +16,13 @@ class Pushed(NamedTuple):
     """Outcome of a run of messages.
 
     Attributes:
-        queues: how many queues they were routed to.
-        copies: how many messages these were pushed together.
-        refused: the messages that a queue refused, once a queue.
-        unroutable: those that reached no queue.
-        routes: the messages of each queue here.
-        sent: what went to queues of other homes; None where nothing did.
-        error: why routing stopped at a malformed message; those published after it went nowhere.
+        queues: number of destination queues.
+        copies: number of messages pushed to all queues together.
+        refused: refused messages, an entry for each refusing queue.
+        unroutable: messages that reached no queue.
+        routes: the messages of each local queue.
+        sent: messages sent to queues of other homes; None without any.
+        error: error of a malformed message; this message and all later ones are not routed.
     """
 
     queues: int
@@ -43,14 +43,14 @@ def push(
     mandatory: bool = False,
     sender: Sender = NOWHERE,
 ) -> Pushed:
-    """Route a run of messages and push every queue its share.
+    """Route a run of messages and push each queue's share.
 
     Args:
         messages: in published order.
         flags: the property flags of all messages, or-ed.
-        tally: counts what clients publish; None where the broker publishes for itself.
-        mandatory: whether the client gets back those that reach no queue.
-        sender: sends to queues of other homes.
+        tally: counts the messages of clients; None for messages of the broker itself.
+        mandatory: True if messages that reach no queue are returned to the client.
+        sender: sends messages to queues of other homes.
 
     Raises:
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
@@ -79,8 +79,9 @@ def count(
     """Count messages published by clients.
 
     Args:
-        exchange: None where they named queues.
-        messages, copies, unroutable: as in :class:`Pushed`.
+        exchange: the exchange; None for messages published directly to queues.
+        messages: number of messages.
+        copies, unroutable: numbers of pushed copies and of unroutable messages.
     """
     if exchange is not None:
         exchange.published_in += messages

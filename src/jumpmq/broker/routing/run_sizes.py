@@ -1,7 +1,8 @@
 """Sizes of routing steps: a run of publishes is cut into pieces of a few milliseconds.
 
-What a message costs depends on its exchange: one queue, or a thousand header bindings to look at and five hundred
-queues to reach. So it is learnt, exchange by exchange, from small pieces to larger ones; again when bindings change.
+The cost of a message depends on its exchange: one queue, or a thousand header bindings to match and five hundred
+destination queues. The broker learns the cost for each exchange, from small pieces to larger ones, and learns it again
+when bindings change.
 """
 
 from jumpmq.amqp.events import Publish
@@ -13,15 +14,15 @@ PIECE = 0.002
 """Maximum duration of a piece, in seconds."""
 
 FIRST = 8
-"""Messages of an exchange's first piece."""
+"""Number of messages of an exchange's first piece."""
 
 GROWTH = 4
 
 LARGEST = 4096
-"""Messages of a piece at most."""
+"""Maximum number of messages of a piece."""
 
 COPIES = 16 << 10
-"""Octets of properties in a piece where some have a header CC or BCC."""
+"""Maximum octets of properties in a piece with headers CC or BCC."""
 
 
 class RunSizes:
@@ -31,7 +32,7 @@ class RunSizes:
         self._sizes: dict[tuple[str, str], int] = {}  # messages of the next piece
 
     def cut(self, vhost: str, run: Publish, most: int = LARGEST) -> tuple[Publish, Publish | None]:
-        """A piece to route now, of at most so many messages, and the rest."""
+        """Return a piece to route now, of at most ``most`` messages, and the rest of the run; None without a rest."""
         size = min(most, self._sizes.get((vhost, run.exchange), FIRST))
         if run.flags & HEADERS and len(run.messages) > 1 and any_copies(run.messages):
             size = min(size, _within(run.messages))
@@ -40,7 +41,7 @@ class RunSizes:
         return _part(run, 0, size), _part(run, size, len(run.messages))
 
     def learn(self, vhost: str, piece: Publish, seconds: float) -> None:
-        """A piece has taken so long."""
+        """Adjust the size of pieces after the routing of a piece, in ``seconds``."""
         key, count = (vhost, piece.exchange), len(piece.messages)
         size = self._sizes.get(key, FIRST)
         if seconds > PIECE:
@@ -49,14 +50,14 @@ class RunSizes:
             self._sizes[key] = min(LARGEST, size * GROWTH)
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Definitions have changed: start again where messages may now cost more."""
+        """Handle a change of definitions: learn again after changes that may make messages more expensive."""
         if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
             self._sizes.clear()
 
 
 def _within(messages: list[Message]) -> int:
-    """Return the number of messages to route together, limited by the octets of headers, as headers may be routing
-    keys.
+    """Return the number of messages to route together, limited by the octets of properties: headers CC and BCC may have
+    many routing keys.
     """
     octets = 0
     for number, message in enumerate(messages):

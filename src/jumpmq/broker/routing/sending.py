@@ -1,7 +1,7 @@
-"""Messages for queues of other workers or nodes: the part known to all publishers.
+"""Interface for sending messages to queues of other workers or nodes.
 
-A link is one more source of receipts (:mod:`~jumpmq.broker.commit.receipts`): a message that was sent to two homes is
-complete once both have it on disk.
+Each link is a source of receipts (:mod:`~jumpmq.broker.commit.receipts`): a message sent to two homes is complete when
+both homes have it on disk.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
 
 
 def may_refuse(vhost: VirtualHost, queue: DeclaredQueue) -> bool:
-    """Return True if a queue may refuse a message by itself."""
+    """Return True if a queue may refuse a single message, because the queue is full."""
     if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
         return True
     return vhost.in_force.of(queue).definition.get("overflow") in REFUSALS
@@ -27,13 +27,13 @@ class Sent:
     """Messages sent to remote homes.
 
     Args:
-        shares: the messages that went to each home, and the bit of its source.
+        shares: for each home the bit of its source, and the messages sent there.
 
     Attributes:
-        queues, copies: how many queues, and how many messages these were given together.
-        parts: by the ``id`` of a message that may be refused by itself, its own parts.
-        by_source: the part that covers all of it, for each source.
-        source: the bit of the only source, where each message went to one queue of one home; else 0.
+        queues, copies: number of queues, and of messages sent to all queues together.
+        parts: own receipt parts of messages that may be refused singly, by the ``id`` of the message.
+        by_source: for each source, the receipt part of all messages.
+        source: the bit of the only source, if each message went to one queue of one home; otherwise 0.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Sender(Protocol):
     """Sends messages to remote homes.
 
     Attributes:
-        reply_prefix: begins the random part of direct reply-to addresses made here, so that other homes know this one;
-            empty where the addresses are of one process.
+        reply_prefix: prefix of the random part of this home's direct reply-to addresses, which identifies the home;
+            empty in a broker of one process.
     """
 
     @property
