@@ -1,6 +1,4 @@
-"""Verification of passwords: off the event loop, round-robin by address, in a time independent of the reason for
-refusal.
-"""
+"""Verification of passwords in threads, round-robin by address. The time of a refusal does not depend on its reason."""
 
 import asyncio
 import hashlib
@@ -25,15 +23,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 2
-"""Passwords verified at once, at some 20 ms of a core and 19 MB per password."""
+"""Number of passwords verified at once; a password takes some 20 ms of a core and 19 MB."""
 
 REFUSAL_TIME = 0.5
-"""Seconds from a request to its refusal. Every refusal takes this time or a multiple, whatever the reason: for an
-unknown user nothing is computed."""
+"""Seconds from a login to its refusal. Every refusal takes this time or a multiple of it, for any reason: the
+verification for an unknown user would otherwise be faster."""
 
 
 class _Verified(NamedTuple):
-    """A hash, and the keyed digest of the only matching password."""
+    """A password hash, and the keyed digest of the matching password."""
 
     password_hash: str
     digest: bytes
@@ -49,19 +47,19 @@ class Attempts(NamedTuple):
 class Authenticator:
     """Decides on logins.
 
-    A verified password is remembered as a digest with a key of this process. Frequent logins of a client therefore need
-    no computation, nor does a wrong password of a user with a remembered password.
+    A verified password is cached as a digest, with a key of this process. So the next logins of its user need no
+    computation of the hash, neither with the correct nor with a wrong password.
 
     Attributes:
-        attempts: numbers of logins, by RabbitMQ's name of the protocol: ``amqp091``, ``http``.
+        attempts: number of logins, by RabbitMQ's name of the protocol: ``amqp091``, ``http``.
     """
 
     def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
         self._topology = topology  # has the users
-        self._tokens = tokens  # reads tokens; None where they are no logins
-        self._key = os.urandom(32)  # hashes the passwords that are remembered
-        self._verified: dict[str, _Verified] = {}  # logins that were right lately
-        self._throttle = LoginThrottle()  # slows down guessing
+        self._tokens = tokens  # reads tokens; None if tokens are not accepted
+        self._key = os.urandom(32)  # key of the cached digests
+        self._verified: dict[str, _Verified] = {}  # verified passwords by user
+        self._throttle = LoginThrottle()  # slows down the guessing of passwords
         self.attempts: dict[str, Attempts] = {}
         self._threads = _FairThreads()  # verify passwords
 
@@ -71,13 +69,12 @@ class Authenticator:
         self.attempts[protocol] = Attempts(before.succeeded + succeeded, before.failed + (not succeeded))
 
     async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> Principal | None:
-        """Return the user logging in with this password from this address: the named user, or the user of a token given
-        as password.
+        """Verify a login with a password or, instead of the password, a token.
 
         ``guest`` may log in only from loopback addresses (RabbitMQ, ``loopback_users``).
 
         Returns:
-            None if refused.
+            The named user, or the user of the token; None if refused.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -108,7 +105,7 @@ class Authenticator:
             return None
 
     async def hash(self, password: str) -> str:
-        """The hash to keep for a password, made where logins look at hashes; it takes some 20 ms."""
+        """Return the hash of a password for storage, computed in the threads of logins, in some 20 ms."""
         async with self._threads.turn(""):
             return await self._threads.run(hash_password, password)
 
@@ -125,7 +122,7 @@ class Authenticator:
         known = self._known(user, password_hash, digest)
         if known is None:
             async with self._threads.turn(peer_host):
-                known = self._known(user, password_hash, digest)  # somebody else's attempt may have told
+                known = self._known(user, password_hash, digest)  # another login may have verified the password
                 if known is None:
                     known = await self._threads.run(verify_password, password_hash, password)
                     if known:
@@ -133,14 +130,14 @@ class Authenticator:
         return known
 
     def _known(self, user: str, password_hash: str, digest: bytes) -> bool | None:
-        """Return True if the password is correct; None if only the hash can tell."""
+        """Return True or False for a correct or wrong password; None if the hash must be computed."""
         verified = self._verified.get(user)
         if verified is None or verified.password_hash != password_hash:
             return None
         return hmac.compare_digest(verified.digest, digest)
 
     def close(self) -> None:
-        """Stop the threads, and wait for that: no longer than to look at a password takes."""
+        """Stop the threads, and wait for the running verifications."""
         self._threads.close()
 
 
@@ -153,11 +150,11 @@ class _FairThreads:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def turn(self, address: str) -> "_Turn":
-        """A thread's time, as a context."""
+        """Return a context that holds a thread for the address."""
         return _Turn(self, address)
 
     async def run(self, function: Callable[..., T], *arguments: str) -> T:
-        """Call a function in a thread, within a turn."""
+        """Call a function in a thread; to be used within :meth:`turn`."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def take(self, address: str) -> None:

@@ -24,7 +24,7 @@ class Authorization:
         """Return the virtual host of a name, for a user opening the virtual host.
 
         Raises:
-            NotAllowed: there is none, or the user has no permissions in it.
+            NotAllowed: no such virtual host, or the user has no permissions in it.
         """
         vhost = self._topology.vhosts.get(name)
         if vhost is None:
@@ -45,7 +45,7 @@ class Authorization:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
-            AccessRefused: the user may not.
+            AccessRefused: the user lacks the permission.
         """
         if not self.allows(user, vhost, operation, name):
             raise AccessRefused(
@@ -59,10 +59,11 @@ class Authorization:
         return permissions is not None and permissions.allows(operation, name)
 
     def require_any(self, user: Principal, vhost: str, operation: Operation) -> None:
-        """Refuse unless the user may ``configure``, ``write`` or ``read`` some possible resource.
+        """Refuse unless the user's permissions to ``configure``, ``write`` or ``read`` match at least one possible
+        name.
 
         Raises:
-            AccessRefused: the user's permissions allow it of none.
+            AccessRefused: the permissions match no name.
         """
         found = user.account(self._topology)
         permissions = found.permissions.get(vhost) if found is not None else None
@@ -70,15 +71,15 @@ class Authorization:
             raise AccessRefused(f"to {operation} anything in vhost '{vhost}' is refused for user '{user}'")
 
     def restricts_topics(self, user: Principal, exchange: Exchange) -> bool:
-        """Return True if every routing key of the user's publishes to the exchange is to be checked."""
+        """Return True if every routing key of the user's publishes to the exchange must be checked."""
         return exchange.type == TopicExchange.type and self._granted_topics(user, exchange) is not None
 
     def require_publish(self, user: Principal, exchange: Exchange, messages: Iterable[Message]) -> None:
-        """Refuse unless the user may publish messages to the exchange by all their routing keys, those of the headers
-        CC and BCC included.
+        """Refuse unless the user may publish messages to the exchange with all their routing keys, including those in
+        the headers CC and BCC.
 
         Raises:
-            AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
+            AccessRefused: the user's topic permissions for a topic exchange do not allow a routing key.
             PreconditionFailed: CC or BCC is not an array.
         """
         if self.restricts_topics(user, exchange):
@@ -92,7 +93,7 @@ class Authorization:
         routing keys (read).
 
         Raises:
-            AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
+            AccessRefused: the user's topic permissions for a topic exchange do not allow a routing key.
         """
         if exchange.type != TopicExchange.type:
             return
@@ -108,15 +109,15 @@ class Authorization:
                 )
 
     def _granted_topics(self, user: Principal, exchange: Exchange) -> TopicPermissions | None:
-        """The user's topic permissions for an exchange; None where any topic is allowed."""
+        """Return the user's topic permissions for an exchange; None if any topic is allowed."""
         found = user.account(self._topology)
         return found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
 
     def require_change(self, user: Principal, change: Change) -> None:
-        """Refuse unless the user has the rights that a change needs (:meth:`Change.rights`), over any protocol.
+        """Refuse unless the user has the permissions for a change (:meth:`Change.rights`), for all protocols.
 
         Raises:
-            AccessRefused: the user may not.
+            AccessRefused: the user lacks a permission.
         """
         for right in change.rights(self._topology):
             match right:

@@ -41,10 +41,10 @@ class ServerTLS:
     """Files of TLS listeners; all paths are of PEM files.
 
     Attributes:
-        certificate: the broker's, with those that lead to its authority.
-        key: of the certificate; None where the certificate's file holds it.
-        ca: the authorities that may vouch for clients.
-        client: whether a client may, or must, show a certificate.
+        certificate: the broker's certificate, with its chain to the authority.
+        key: key of the certificate; None if the certificate's file has the key.
+        ca: authorities trusted for certificates of clients.
+        client: ``none``, or if certificates of clients are ``optional`` or ``required``.
     """
 
     certificate: Path
@@ -53,10 +53,10 @@ class ServerTLS:
     client: ClientCertificates = "none"
 
     def context(self) -> ssl.SSLContext:
-        """A context for TLS 1.2 and later, from the files as they are now.
+        """Return a context for TLS 1.2 and later, from the current contents of the files.
 
         Raises:
-            CertificateError: a file cannot be read, or does not hold what it should.
+            CertificateError: a file is unreadable or invalid.
         """
         if self.client != "none" and self.ca is None:
             raise CertificateError("client certificates can be checked only with the certificates of their authority")
@@ -82,10 +82,10 @@ class ServerTLS:
 
 
 def keeps_many_sessions(context: ssl.SSLContext) -> bool:
-    """Return True if a context is to be replaced because of its kept sessions.
+    """Return True if a context must be replaced because of its stored sessions.
 
-    OpenSSL keeps up to 20,480 sessions of clients that use TLS 1.2 without tickets, for five minutes or longer; each
-    takes 1.5 KB, and more with a client certificate. Python cannot limit them.
+    OpenSSL keeps up to 20,480 sessions of clients that use TLS 1.2 without tickets, for five minutes or longer. A
+    session takes 1.5 KB, and more with a client certificate. Python has no setting for their number.
     """
     return context.session_stats()["number"] > MOST_SESSIONS
 
@@ -114,8 +114,8 @@ def login_name(certificate: Certificate, source: LoginName) -> str | None:
     """Return the user name in a client certificate (RabbitMQ, ``ssl_cert_login_from``); None if absent.
 
     Args:
-        source: the distinguished name as a whole, its common name (several are joined by commas), or the first
-            alternative name that is of DNS.
+        source: the whole distinguished name, its common name (several names are joined by commas), or the first
+            alternative name of type DNS.
     """
     match source:
         case "distinguished_name":
@@ -127,7 +127,7 @@ def login_name(certificate: Certificate, source: LoginName) -> str | None:
 
 
 def distinguished_name(parts: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """A name as RFC 4514 writes it, the last part first: ``CN=client,O=Example``."""
+    """Return a name in the form of RFC 4514, the last part first: ``CN=client,O=Example``."""
     written = ["+".join(f"{SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in part) for part in parts]
     return ",".join(reversed(written))
 
@@ -137,7 +137,7 @@ def _escaped(value: str) -> str:
 
 
 def expires_at(path: Path) -> float:
-    """When the first certificate of a PEM file ends, in seconds since the epoch."""
-    from cryptography import x509  # here, so that a broker without TLS does not spend the memory
+    """Return the expiry of the first certificate in a PEM file, in seconds since the epoch."""
+    from cryptography import x509  # here, to save memory in a broker without TLS
 
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()

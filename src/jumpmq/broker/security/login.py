@@ -1,4 +1,4 @@
-"""SASL mechanisms PLAIN and AMQPLAIN: credentials read, and refused."""
+"""SASL mechanisms PLAIN and AMQPLAIN: reading of credentials, and the refusal of a login."""
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError
 from jumpmq.amqp.fields import read_table
@@ -7,7 +7,7 @@ MECHANISMS = "AMQPLAIN PLAIN"
 
 
 def read_credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password from the response of ``connection.start-ok``.
+    """Return user and password from the response in ``connection.start-ok``.
 
     Raises:
         AccessRefused: the mechanism is unknown or the response malformed.

@@ -1,7 +1,8 @@
-"""Guessing passwords is slowed down, for the guessed user from the guessing address only.
+"""Slows down the guessing of passwords, only for the guessed user from the guessing address.
 
-Past some failures, what one user tries from one address is looked at one by one, at a pace, the latest first: so the
-right password behind a stale client waits a moment, and a flood of guesses drowns in itself.
+After some failures, login attempts of the user from the address are verified one by one, at a limited rate, the latest
+first. So a correct password waits only a moment behind a client with an outdated password, and most guesses of a flood
+are refused without a verification.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ PACE = 0.2
 """Seconds between paced attempts."""
 
 WAITING = 40
-"""Maximum number of paced attempts waiting per user and address; the oldest are then refused unseen."""
+"""Maximum number of paced attempts waiting per user and address; the oldest are then refused without verification."""
 
 REMEMBERED = 10_000
-"""Pairs of user and address that are remembered; the oldest are forgotten first."""
+"""Maximum number of recorded pairs of user and address; the oldest are dropped first."""
 
 Pair = tuple[str, str]
 
@@ -34,7 +35,7 @@ class LoginThrottle:
         self._waiting: dict[Pair, deque[asyncio.Future[bool]]] = {}
 
     def failed(self, user: str, address: str) -> None:
-        """A login failed."""
+        """Record a failed login."""
         pair = user, address
         self._failures.setdefault(pair, deque(maxlen=LIMIT)).append(time.monotonic())
         self._failures.move_to_end(pair)
@@ -42,7 +43,7 @@ class LoginThrottle:
             self._failures.popitem(last=False)
 
     async def admit(self, user: str, address: str) -> bool:
-        """Wait until an attempt may be looked at; returns whether it is, or has been refused unseen."""
+        """Wait until an attempt may be verified; return False if the attempt is refused without verification."""
         pair = user, address
         times = self._failures.get(pair)
         if times is None or len(times) < LIMIT or times[0] + WINDOW < time.monotonic():

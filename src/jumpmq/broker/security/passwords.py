@@ -1,8 +1,8 @@
 """Password hashes: argon2id for passwords set here, and RabbitMQ's salted hashes for imported users.
 
-A hash is kept as one string that begins with its kind: ``$argon2id$...``, or RabbitMQ's name of the algorithm, a ``$``
-and RabbitMQ's base64 of four octets of salt and the digest (RabbitMQ, "Credentials and Passwords"). The empty hash is
-no password's: it lets no user log in.
+A hash is stored as one string that begins with its kind: ``$argon2id$...``, or RabbitMQ's name of the algorithm, a
+``$`` and RabbitMQ's base64 of four octets of salt and the digest (RabbitMQ, "Credentials and Passwords"). The empty
+hash matches no password: its user cannot log in by password.
 """
 
 import base64
@@ -22,20 +22,20 @@ SALT = 4
 
 MAX_MEMORY = 1 << 18
 MAX_TIME = 16
-"""KiB of memory and rounds beyond which an imported hash is refused: verification would hold up all logins."""
+"""KiB of memory and rounds beyond which an imported hash is refused: its verification would delay all logins."""
 
-# RFC 9106's recommendations take 64 MB and more a login; these are the parameters of OWASP's password storage cheat
-# sheet with the least time at 19 MB.
+# RFC 9106's recommendations take 64 MB and more for each login. These parameters, of OWASP's password storage cheat
+# sheet, are those with the least time at 19 MB.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 
 
 def hash_password(password: str) -> str:
-    """The argon2id hash of a password, with a salt of its own."""
+    """Return the argon2id hash of a password, with a random salt."""
     return _hasher.hash(password)
 
 
 def verify_password(password_hash: str, password: str) -> bool:
-    """Return True if the hash is the password's."""
+    """Return True if the password matches the hash."""
     algorithm, _, encoded = password_hash.partition("$")
     if algorithm in DIGESTS:
         octets = base64.b64decode(encoded)
@@ -48,14 +48,14 @@ def verify_password(password_hash: str, password: str) -> bool:
 
 
 def foreign_hash(algorithm: str | None, text: str) -> str:
-    """Return the hash to keep for a hash from a definitions file.
+    """Return the stored form of a hash from a definitions file.
 
     Args:
-        algorithm: as the file names it; None is RabbitMQ's default.
-        text: as the file has it; "" is no password's.
+        algorithm: name of the algorithm in the file; None is RabbitMQ's default.
+        text: the hash in the file; "" matches no password.
 
     Raises:
-        ValueError: it cannot be verified here, with the reason.
+        ValueError: unsupported hash, with the reason.
     """
     if not text:
         return ""
@@ -76,7 +76,7 @@ def foreign_hash(algorithm: str | None, text: str) -> str:
 
 
 def shown_hash(password_hash: str) -> tuple[str, str]:
-    """Algorithm and text as definitions files have them: the inverse of :func:`foreign_hash`."""
+    """Return algorithm and text for a definitions file: the inverse of :func:`foreign_hash`."""
     algorithm, _, text = password_hash.partition("$")
     return (algorithm, text) if algorithm in DIGESTS else (ARGON2, password_hash)
 

@@ -1,4 +1,4 @@
-"""Limits on the publish rate: of a connection, by slower reading, and of all connections of a user."""
+"""Limits on the publish rate of a connection, and of all connections of a user, enforced by slower reading."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 import time
 
 BURST = 0.1
-"""Seconds by which a publisher may be ahead of the rate."""
+"""Seconds by which a publisher may run ahead of its rate."""
 
 UNLIMITED = 1 << 62
 
 
 class PublishRate:
-    """Count of published messages, against the clock.
+    """Counts published messages, and computes waits by a limit.
 
     Args:
-        limit: messages a second; None is any number.
+        limit: messages a second; None without a limit.
 
     Attributes:
-        counted: how many messages were published, here.
-        shared: what others count in too, and is waited for as well: the rate of the connection's user.
+        counted: number of messages published at this home.
+        shared: publish rate of the connection's user, which all connections of the user share; None without a limit.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -29,13 +29,13 @@ class PublishRate:
         self.set_limit(limit)
 
     def set_limit(self, limit: int | None) -> None:
-        """So many messages a second from now on; None is any number."""
+        """Set the limit in messages a second; None without a limit."""
         self._cost = 1 / limit if limit else 0.0
         self._piece = math.ceil(limit * BURST) if limit else UNLIMITED
 
     @property
     def piece(self) -> int:
-        """Number of messages allowed at once."""
+        """Maximum number of messages published at once."""
         return self._piece if self.shared is None else min(self._piece, self.shared.piece)
 
     def within(self, seconds: float) -> int:
@@ -44,12 +44,12 @@ class PublishRate:
         return own if self.shared is None else min(own, self.shared.within(seconds))
 
     def wait(self) -> float:
-        """Seconds until more may be published; 0 is at once."""
+        """Return the seconds until the next message may be published; 0 if at once."""
         own = max(0.0, self._paid_until - time.monotonic() - BURST) if self._cost else 0.0
         return own if self.shared is None else max(own, self.shared.wait())
 
     def count(self, messages: int) -> None:
-        """So many more were published."""
+        """Add published messages."""
         self.counted += messages
         if self._cost:
             self.count_at_others(messages)

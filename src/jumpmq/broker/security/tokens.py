@@ -1,10 +1,12 @@
-"""OAuth 2 tokens as logins: JSON Web Tokens, read as RabbitMQ 3.10's ``rabbitmq_auth_backend_oauth2`` reads them.
+"""OAuth 2 tokens as logins: JSON Web Tokens, validated like RabbitMQ 3.10's ``rabbitmq_auth_backend_oauth2``.
 
-A token is signed by a key that is known here, is meant for this broker (its audience names the resource server), and
-has not expired. The user is its ``client_id``, else its ``sub``. Scopes begin with the resource server's id and a full
-stop; behind that ``read:VHOST/NAME/KEY``, and the same of ``write`` and ``configure``, allow an operation on what the
-parts match, in which ``*`` stands for anything and which may be percent-encoded; NAME and KEY left out are ``*``. KEY
-is of routing keys at topic exchanges. ``tag:TAG`` gives a tag.
+A valid token is signed by a known key, issued for this broker (its audience names the resource server), and not
+expired. The user is the token's ``client_id``, or ``sub`` without a ``client_id``.
+
+Scopes begin with the resource server's id and a full stop. After this prefix, ``read:VHOST/NAME/KEY`` allows reading
+from matching resources; ``write`` and ``configure`` likewise. In each part ``*`` matches any text, and parts may be
+percent-encoded. KEY applies to routing keys at topic exchanges; without KEY, no routing key is allowed there.
+``tag:TAG`` grants a tag.
 """
 
 import asyncio
@@ -32,22 +34,22 @@ OPERATIONS = ("configure", "write", "read")
 
 
 class InvalidToken(Exception):
-    """A token is no login here; the text says why, for the log."""
+    """The token is invalid; the text has the reason, for the log."""
 
 
 class Tokens:
-    """Reads tokens.
+    """Validates tokens.
 
     Args:
-        resource: the id of this resource server: the audience, and the beginning of scopes.
-        keys: a file of keys, a JSON Web Key Set or one public key in PEM, or the ``https`` URL of a key set.
+        resource: id of this resource server: the audience, and the prefix of scopes.
+        keys: a file with a JSON Web Key Set or one public key in PEM, or the ``https`` URL of a key set.
 
     Raises:
-        BrokerError: the file cannot be used.
+        BrokerError: the file is unreadable or has no keys.
     """
 
     def __init__(self, resource: str, keys: str) -> None:
-        import jwt  # here, so that a broker without tokens does not spend the memory
+        import jwt  # here, to save memory in a broker without tokens
 
         self._jwt = jwt
         self._resource = resource
@@ -65,7 +67,7 @@ class Tokens:
         """Return the user of a token.
 
         Raises:
-            InvalidToken: none does.
+            InvalidToken: the token is invalid.
         """
         try:
             key, algorithms = await self._key(token)
@@ -122,7 +124,7 @@ def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
 
 
 def heard(name: str, scopes: list[str] | None, until: float | None) -> Principal:
-    """The inverse of :func:`told`."""
+    """Return a user from the values of :func:`told`."""
     return Principal(name, None if scopes is None else user_of(name, scopes), until)
 
 
@@ -144,7 +146,7 @@ class Grant:
     """A scope: an operation on resources matching three patterns.
 
     Attributes:
-        key: of routing keys at topic exchanges; None allows none there.
+        key: pattern of routing keys at topic exchanges; None allows no routing key there.
     """
 
     operation: Operation
@@ -222,7 +224,7 @@ class GrantedTopics(TopicPermissions):
 
 
 class _ByVirtualHost(dict[str, Permissions]):
-    """The permissions of grants by virtual host: any that a grant covers."""
+    """The permissions of grants, by virtual host, for every virtual host covered by a grant."""
 
     def __init__(self, grants: list[Grant]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Limits on the connections, channels and consumers of users and virtual hosts (RabbitMQ, "Per-User Limits"), and on
 the publish rate of users. A user's limits also hold for bearers of tokens with the user's name, counted separately.
 
-They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
-Other homes tell what they count.
+Resources are counted only if there is a limit, by a pass over all connections: so no counters need updates. Homes send
+their counts to each other.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -21,15 +21,15 @@ connections, channels and consumers, and the number of published messages; of a 
 connections."""
 
 CONNECTIONS, CHANNELS, CONSUMERS, PUBLISHED = range(4)
-"""Places in the counts of a user."""
+"""Indexes in the counts of a user."""
 
 
 class LimitedChannel(Protocol):
-    """A possible holder of consumers."""
+    """A channel, as far as limits apply."""
 
     @property
     def consumers(self) -> Mapping[str, object]:
-        """By consumer tag."""
+        """Consumers by tag."""
 
 
 class LimitedClient(Protocol):
@@ -43,18 +43,18 @@ class LimitedClient(Protocol):
 
     @property
     def channels(self) -> Mapping[int, LimitedChannel]:
-        """By number."""
+        """Channels by number."""
 
 
 class UserLimits:
-    """Counts open resources when a further resource is to be opened.
+    """Counts open resources before another one is opened.
 
     Args:
         connections: open connections.
 
     Attributes:
-        others: what is open at other homes, by home.
-        on_use: called when something is opened that is limited.
+        others: usage at other homes, by home.
+        on_use: called when a limited resource is opened.
     """
 
     def __init__(self, topology: Topology, connections: Set[LimitedClient]) -> None:
@@ -115,10 +115,10 @@ class UserLimits:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
         self.on_use()
 
-    # --- what is open at several homes ---
+    # --- usage at several homes ---
 
     def usage(self) -> Usage:
-        """Return the resources opened here by limited users and virtual hosts."""
+        """Return the resources opened at this home by limited users and virtual hosts."""
         users = {user.name for user in self._topology.users.values() if user.limits}
         hosts = {host.name for host in self._topology.vhosts.values() if host.limits}
         found: Usage = {}
@@ -143,7 +143,7 @@ class UserLimits:
     def _at_others(self, whose: str, what: int) -> int:
         return sum(usage[whose][what] for usage in self.others.values() if whose in usage)
 
-    # --- how fast is published ---
+    # --- publish rates ---
 
     def rate(self, user: Principal) -> PublishRate | None:
         """Return the shared count of the user's published messages; None without a limit."""
@@ -156,14 +156,14 @@ class UserLimits:
         return rate
 
     def published_at_others(self, before: Usage, after: Usage) -> None:
-        """Process the usage of a remote home: messages published since by remote clients count here too."""
+        """Process the usage of a remote home: messages published there since ``before`` count here, too."""
         for user, rate in self._rates.items():
             if (counts := after.get(whose := _of_user(user))) is not None:
                 had = before[whose][PUBLISHED] if whose in before else 0
                 rate.count_at_others(max(0, counts[PUBLISHED] - had))
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Definitions have changed: let a user's connections publish as fast as the user may now."""
+        """Handle a changed limit: set the new publish rate of the user's connections."""
         match change:
             case SetUserLimit(name) | ClearUserLimit(name) | DeleteUser(name):
                 for connection in [one for one in self._connections if one.user.name == name]:
