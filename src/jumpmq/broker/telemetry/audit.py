@@ -1,8 +1,7 @@
 """Audit log: one line for every login, refusal, and change of a definition, with facts as values.
 
-The lines are of the logger ``jumpmq.audit``, at level info, refusals at level warning. A record carries its facts in
-``record.facts``, so that a formatter need not read the text. Exclusive queues are left out: they come and go
-with their connection.
+The logger is ``jumpmq.audit``, the level info, for refusals warning. A log record has its facts in ``record.facts``, so
+that a formatter need not parse the text. Exclusive queues are left out: they begin and end with their connection.
 """
 
 import logging
@@ -23,8 +22,8 @@ def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
     """Write a line.
 
     Args:
-        event: what happened, in words.
-        facts: None is left out.
+        event: description of the event.
+        facts: values by name; None is left out.
     """
     if log.isEnabledFor(level):
         kept = {name: _short(value) for name, value in facts.items() if value is not None}
@@ -38,7 +37,7 @@ def refusal(reason: str, **facts: Any) -> None:
 
 
 def recording(topology: Topology) -> Listener:
-    """Return a topology listener for logging changes and principals."""
+    """Return a topology listener that logs changes with their authors."""
     exclusive: set[int] = set()
 
     def follow(change: Change, asker: Asker) -> None:
@@ -52,7 +51,7 @@ def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool
     """Return True if a change concerns an exclusive queue, or declares an existing queue again.
 
     Args:
-        exclusive: the numbers of exclusive queues, kept here: of a deleted queue nothing else is known.
+        exclusive: numbers of exclusive queues, updated here, because the definition of a deleted queue is gone.
     """
     match change:
         case DeclareQueue(definition):
@@ -70,7 +69,7 @@ def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool
 
 
 def _event(change: Change) -> str:
-    """``DeclareQueue`` in words: ``declare queue``."""
+    """Return the class name of a change in words: ``declare queue`` for ``DeclareQueue``."""
     name = type(change).__name__
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 

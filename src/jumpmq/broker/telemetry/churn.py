@@ -13,7 +13,7 @@ class Churn:
     """Counts by RabbitMQ's names.
 
     Attributes:
-        queue_declared: declarations, also of queues that were there.
+        queue_declared: declarations, including those of existing queues.
     """
 
     connection_created: int = 0

@@ -1,4 +1,4 @@
-"""Counting of keys on every hash ring, where the broker is set up to count them."""
+"""Counting of keys on all hash rings, if enabled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RingTraffic:
         self._on = False
 
     def start(self) -> None:
-        """Count from now on."""
+        """Start counting."""
         self._on = True
         for exchange in self.exchanges():
             exchange.count_traffic()
@@ -28,7 +28,7 @@ class RingTraffic:
                 exchange.traffic.turn(now)
 
     def exchanges(self) -> Iterator[ConsistentHashExchange]:
-        """All hash exchanges."""
+        """Yield all consistent hash exchanges."""
         for vhost in list(self._topology.vhosts.values()):
             for exchange in list(vhost.exchanges.values()):
                 if isinstance(exchange, ConsistentHashExchange):

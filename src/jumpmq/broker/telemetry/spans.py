@@ -1,12 +1,12 @@
 """OpenTelemetry: the broker's processing of a message, as spans of the trace begun by the publisher.
 
-A publisher that is traced writes the header ``traceparent`` (W3C Trace Context). It goes on unchanged, to deliveries
-and to dead letters, so that consumers continue the same trace. Where the broker is asked to, it adds spans of its own
-to that trace: ``publish``, with ``route`` inside, ``deliver``, which begins when the message came and so shows how long
-it waited, and ``dead-letter``. Messages without that header have none, and whether the publisher sampled its trace
-decides here too. Spans go out in batches, from a thread of the SDK; what it cannot send in time is dropped.
+A publisher with tracing writes the header ``traceparent`` (W3C Trace Context). Deliveries and dead-lettered messages
+have the unchanged header, so that consumers continue the same trace. With an endpoint, the broker adds its own spans to
+the trace: ``publish`` with ``route`` inside; ``deliver``, which begins with the message's arrival and so shows the wait
+in the queue; and ``dead-letter``. There are no spans for messages without the header, and for traces that the publisher
+does not sample. A thread of the SDK sends spans in batches, and drops spans that it cannot send in time.
 
-Streams deliver what is on disk unread: what they deliver has no span.
+Streams deliver messages from disk without decoding: their deliveries have no spans.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Spans:
 
     Args:
         endpoint: address of the collector, such as ``http://127.0.0.1:4318``. The environment variables of the SDK
-            (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_BSP_...``, ``OTEL_RESOURCE_ATTRIBUTES``) are heeded.
+            (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_BSP_...``, ``OTEL_RESOURCE_ATTRIBUTES``) are honoured.
         node: name of this node.
 
     Raises:
-        BrokerError: the address is none, or the SDK is not installed.
+        BrokerError: the address is not a URL, or the SDK is not installed.
     """
 
     def __init__(self, endpoint: str, node: str) -> None:
@@ -49,7 +49,7 @@ class Spans:
         self._tracer = self._provider.get_tracer("jumpmq", __version__)
 
     def published(self, exchange: str, messages: Iterable[Message], routes: Mapping[Queue, list[Message]]) -> None:
-        """Messages were published to an exchange, and have reached queues."""
+        """Record messages published to an exchange, and the queues reached."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         traced = [(message, context) for message in messages if (context := _context(message)) is not None]
@@ -74,7 +74,7 @@ class Spans:
             span.end(now)
 
     def delivered(self, queue: Queue, messages: Iterable[Message], consumer: str | None) -> None:
-        """Messages of a queue were sent to a consumer, or, without one, got by a client."""
+        """Record messages of a queue delivered to a consumer or, without a consumer, by ``basic.get``."""
         from opentelemetry.trace import SpanKind
 
         now, kind = time.time_ns(), "receive" if consumer is None else "deliver"
@@ -101,7 +101,7 @@ class Spans:
     def dead_lettered(
         self, queue: str, reason: str, letters: Iterable[Message], routes: Mapping[Queue, list[Message]]
     ) -> None:
-        """Record messages dead in a queue, and the queues reached by the dead-lettered messages."""
+        """Record dead-lettered messages of a queue, and the queues reached."""
         reached: dict[int, list[str]] | None = None
         for letter in letters:
             context = _context(letter)
@@ -114,7 +114,7 @@ class Spans:
             self._tracer.start_span(f"dead-letter {queue}", context, attributes=attributes, start_time=now).end(now)
 
     def close(self) -> None:
-        """Send remaining spans, possibly for some seconds without an answer."""
+        """Send remaining spans; takes some seconds if the collector does not answer."""
         self._provider.shutdown()
 
 
@@ -137,7 +137,7 @@ def _provider(endpoint: str, node: str) -> TracerProvider:
 
 
 def _context(message: Message) -> Context | None:
-    """Return the trace of a message; None if the message names none."""
+    """Return the trace context of a message; None without a valid one."""
     if HEADER not in message.properties:
         return None
     from opentelemetry.trace import get_current_span
@@ -163,7 +163,7 @@ def _attributes(exchange: str, message: Message) -> dict[str, Any]:
 
 
 def _received(message: Message, now: int) -> int:
-    """When a message came, in nanoseconds, as spans have their times; never later than now."""
+    """Return the arrival time of a message in nanoseconds, the unit of spans; at most ``now``."""
     return min(int(message.published_at * 1e9), now)
 
 

@@ -1,7 +1,7 @@
-"""The firehose: where a virtual host is traced, what is published and delivered is copied to ``amq.rabbitmq.trace``.
+"""The firehose: published and delivered messages of a traced virtual host are copied to ``amq.rabbitmq.trace``.
 
-A copy has the body of its message, the routing key ``publish.EXCHANGE`` or ``deliver.QUEUE``, and headers that tell the
-rest (RabbitMQ, "Firehose"). What streams deliver is not copied, nor what comes from that exchange itself.
+A copy has the body of its message, the routing key ``publish.EXCHANGE`` or ``deliver.QUEUE``, and headers with the
+other data (RabbitMQ, "Firehose"). Deliveries of streams are not copied, nor messages of this exchange itself.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TracedChannel(Protocol):
 
     @property
     def connection(self) -> TracedClient:
-        """Whose it is."""
+        """Connection of the channel."""
 
 
 def published(channel: TracedChannel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:
     """Copy the messages published by a channel.
 
     Args:
-        routes: the messages that each queue has got.
+        routes: the messages of each reached queue.
     """
     reached: defaultdict[int, list[str]] = defaultdict(list)
     for queue, share in routes.items():
