@@ -18,16 +18,16 @@ from jumpmq.queues import clock
 log = logging.getLogger(__name__)
 
 TICK = 0.1
-"""Seconds between looks at the clock."""
+"""Seconds between ticks."""
 
 PATIENCE = 0.7
 """Seconds without a check of the clock after which the process counts as suspended: peers get a little longer."""
 
 LINGER_INTERVAL = 0.2
-"""Seconds between commits for publishes without confirms: what is consumed by then is not written."""
+"""Seconds between commits for publishes without confirms: messages consumed earlier are not written."""
 
 SETTLE_INTERVAL = 0.5
-"""Seconds between commits made for acknowledgements alone."""
+"""Seconds between commits for acknowledgements alone."""
 
 
 class Timers:
@@ -42,17 +42,17 @@ class Timers:
         paging: Paging,
         dead_letters: DeadLetters,
     ) -> None:
-        self._services = services  # what connections share
+        self._services = services  # shared by all connections
         self._connections = connections
-        self._commits = commits  # asked to write what waits
-        self._watchdog = watchdog  # told the time
-        self._paging = paging  # told the time
-        self._dead_letters = dead_letters  # told the time
+        self._commits = commits
+        self._watchdog = watchdog
+        self._paging = paging
+        self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()  # source of timers
-        self._tick: asyncio.TimerHandle | None = None  # the next
+        self._tick: asyncio.TimerHandle | None = None  # the next tick
         self._settled_at = self._flushed_at = 0.0
-        self._overdue = Overdue(services.config.consumer_timeout)  # finds deliveries that wait too long
-        self._looked_at = 0.0  # when it last looked for them, by the monotonic clock
+        self._overdue = Overdue(services.config.consumer_timeout)  # finds overdue deliveries
+        self._looked_at = 0.0  # last search for overdue deliveries, by the monotonic clock
         self._failed: set[str] = set()  # steps whose failure is in the log
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class Timers:
         except Exception:
             if subject not in self._failed:
                 self._failed.add(subject)
-                log.exception("%s failed; it is tried again every %.1f s", subject, TICK)
+                log.exception("%s failed; retry every %.1f s", subject, TICK)
 
     def _look_for_overdue(self, now: float) -> None:
         overdue = self._overdue

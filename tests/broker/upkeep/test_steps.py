@@ -271,7 +271,7 @@ def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
     for number in range(5):
         channel.publish("", good, b"%d" % number)
         assert channel.next().body == b"%d" % number
-    assert len([one for one in caplog.records if "the upkeep of" in one.message]) == 1
+    assert len([one for one in caplog.records if "the maintenance of" in one.message]) == 1
 
 
 def held_up(monkeypatch: pytest.MonkeyPatch, answered: threading.Event) -> list[int]:

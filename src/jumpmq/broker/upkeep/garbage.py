@@ -1,23 +1,24 @@
 """Short garbage collections.
 
-Python's collector begins one when two thousand more objects were made than went. Where a list of ten thousand queues is
-made again while the one before goes, that never comes, and the young, which it is to look through, become tens of
-thousands: then a single object more, and all else waits for 30 ms.
+Python begins a collection when the number of new objects exceeds the number of freed objects by two thousand. If a list
+of ten thousand queues is made again while the previous list is freed, this condition does not occur, and the young
+generation grows to tens of thousands of objects: the collection after one further object then stops all other work for
+30 ms.
 """
 
 import gc
 
 MOST_YOUNG = 4_000
-"""Maximum number of objects found by a collection, a matter of a millisecond or two."""
+"""Maximum number of objects for a collection, which takes one or two milliseconds."""
 
 MADE_IN_A_SLICE = 1_000
-"""Objects that a slice adds to the young generation, at a rough guess. Counting makes a list of the objects: at least
-10 us for 2,000. Counts after every slice had 4 to 6 % of a profile's samples while batches were published.
+"""Estimated number of objects that a time slice adds to the young generation. Counting makes a list of the objects: at
+least 10 us for 2,000. Counts after every slice had 4 to 6 % of a profile's samples while batches were published.
 """
 
 
 class YoungGeneration:
-    """The objects of the process that no garbage collection has seen."""
+    """The objects of the process since the last garbage collection."""
 
     def __init__(self) -> None:
         self._uncounted = 0  # slices before the next count
@@ -35,4 +36,4 @@ class YoungGeneration:
 
 
 young_generation = YoungGeneration()
-"""Of this process."""
+"""The young generation of this process."""

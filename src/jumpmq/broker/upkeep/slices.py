@@ -1,8 +1,8 @@
-"""Slices: long work is done a few milliseconds at a time, and connections are served between any two of them.
+"""Time slices: long work is done a few milliseconds at a time, and connections are served between two slices.
 
-An event loop calls all that is ready before it looks at its sockets again. If ten lists were made at once, each a slice
-at a time, a delivery would wait for ten slices; so there is one in each round of the loop, whosever it is, and those
-who want one get it in turn.
+An event loop calls all ready callbacks before it polls its sockets again. If ten tasks did a slice of work in the same
+iteration, a delivery would wait for ten slices. So each iteration of the loop has one slice, and waiting tasks get
+slices in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jumpmq.broker.upkeep.garbage import young_generation
 from jumpmq.topology import Pending
 
 SLICE = 0.002
-"""Seconds of work in a slice: deliveries wait for a step's excess."""
+"""Seconds of work in a slice. A longer step delays deliveries."""
 
 T = TypeVar("T")
 
@@ -27,8 +27,8 @@ class Slices:
     """The slices of an event loop's time."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()  # who wants a slice, the first first
-        self._is_due = False  # whether the next is scheduled
+        self._waiting: deque[asyncio.Future[None]] = deque()  # tasks that wait for a slice, in order
+        self._is_due = False  # True if the next slice is scheduled
 
     async def next(self) -> None:
         """Wait for a slice. The slice lasts until the caller waits for anything, or requests a further slice."""
@@ -46,13 +46,13 @@ class Slices:
         self._is_due = False
         while self._waiting and not self._is_due:
             turn = self._waiting.popleft()
-            if not turn.done():  # who asked may have been cancelled
+            if not turn.done():  # the waiting task may have been cancelled
                 turn.set_result(None)
                 self._is_due = True
                 loop.call_soon(self._give, loop)
 
     async def between(self, steps: Iterator[None]) -> Any:
-        """Take steps of some milliseconds, with a wait for the next slice between any two; return the steps' result."""
+        """Take steps of some milliseconds, each in a slice; return the steps' result."""
         try:
             while True:
                 next(steps)

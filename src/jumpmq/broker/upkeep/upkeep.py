@@ -1,11 +1,11 @@
-"""Upkeep: what queues need by the clock, and long work in steps, with connections served in between.
+"""Maintenance: timed work of queues, and long work in steps, with connections served in between.
 
-A queue says when it next wants to be looked after: when its first message expires, when its lease ends, or soon, where
-it has done one step of something and more is to do. The earliest of these times is what the loop's one timer is set to,
-so a queue that nothing can happen to costs nothing.
+A queue schedules its next maintenance: at the expiry of its first message, at the end of its lease, or soon, after one
+step of longer work. One timer of the event loop is set to the earliest of these times, so that a queue without timed
+work costs no time.
 
-Other work that would take long at once comes as an iterator, each step of which is short. Both share a few milliseconds
-at a time. What raises is logged once and stops no other: a queue is tried again a while later.
+Other long work is given as an iterator of short steps. Both kinds of work share time slices of a few milliseconds. An
+exception is logged once, and does not stop other work; the maintenance of a queue is retried later.
 """
 
 import asyncio
@@ -24,40 +24,40 @@ from jumpmq.queues import Queue, clock
 log = logging.getLogger(__name__)
 
 SLICE = 0.003
-"""Seconds of upkeep in a turn."""
+"""Seconds of maintenance in an event-loop iteration."""
 
 LATE = 0.5
-"""Maximum delay of a timer in a busy process, in seconds; a later timer was set before the machine was suspended."""
+"""Maximum delay of a timer in a busy process, in seconds; after a longer delay, the machine was suspended meanwhile."""
 
 RETRY_INTERVAL = 10.0
 """Seconds until the retry of a queue's failed maintenance."""
 
 
 class Upkeep:
-    """The upkeep of a broker, in the running event loop.
+    """The maintenance of a broker, in the running event loop.
 
     Args:
-        turns: every slice is a turn.
+        turns: event-loop iterations of the broker; each time slice is one.
 
     Attributes:
-        on_lease_end: called with a queue that was not used for as long as it said (``x-expires``).
+        on_lease_end: called with a queue that was unused for its ``x-expires``.
     """
 
     def __init__(self, turns: Turns) -> None:
         self.on_lease_end: Callable[[Queue], None]
-        self._turns = turns  # each look at the queues is a turn
+        self._turns = turns
         self._loop = asyncio.get_running_loop()  # source of timers
-        self._due: list[tuple[float, int, Callable[[], Queue | None]]] = []  # what is to be looked at when: a heap
-        self._numbers = itertools.count()  # orders tasks of equal time
-        self._work: deque[tuple[str, Iterator[None]]] = deque()  # long work and its subject, in turn
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None  # for the next of them
-        self._set_for = float("inf")  # when it rings, by the clock
-        self._failed: set[int] = set()  # queues whose failure the log has told of
-        self._stopped = False  # whether nothing is looked at any more
+        self._due: list[tuple[float, int, Callable[[], Queue | None]]] = []  # heap of times and queues
+        self._numbers = itertools.count()  # orders entries of equal time
+        self._work: deque[tuple[str, Iterator[None]]] = deque()  # long work: subjects and steps, in turn
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None  # the timer of the next work
+        self._set_for = float("inf")  # time of the timer, by the clock
+        self._failed: set[int] = set()  # queues whose failure is in the log
+        self._stopped = False
 
     def wake(self, queue: Queue, at: float) -> None:
-        """Look after a queue at a time of :mod:`~jumpmq.queues.clock`."""
-        # Only one that is deleted has something left to do; others may go before their time comes.
+        """Schedule the maintenance of a queue, at a time of :mod:`~jumpmq.queues.clock`."""
+        # Only a deleted queue has remaining work and is kept alive; other queues may be freed before the time comes.
         held = (lambda: queue) if queue.deleted else ref(queue)
         heappush(self._due, (at, next(self._numbers), held))
         if at < self._set_for:
@@ -78,13 +78,12 @@ class Upkeep:
         return not self._work and not (self._due and self._due[0][0] <= clock.now())
 
     def look(self) -> None:
-        """Do now what is overdue, to be called now and then: a timer does not count time in which the machine is
-        suspended."""
+        """Do overdue work now; to be called regularly, because timers do not count the time of a suspension."""
         if self._set_for < clock.now() - LATE:
             self._set_timer(self._set_for)
 
     def stop(self) -> None:
-        """Do nothing more by itself."""
+        """Stop all scheduled work."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -125,14 +124,14 @@ class Upkeep:
         at, _, held = heappop(self._due)
         queue = held()
         if queue is None or queue.wakes_at != at:
-            return  # it is gone, or was looked after earlier
+            return  # the queue is gone, or was maintained at an earlier time
         try:
             if queue.look_after(clock.now()):
                 self.on_lease_end(queue)
         except Exception:
             if queue.id not in self._failed:
                 self._failed.add(queue.id)
-                log.exception("the upkeep of %r failed; it is tried again every %.0f s", queue, RETRY_INTERVAL)
+                log.exception("the maintenance of %r failed; retry every %.0f s", queue, RETRY_INTERVAL)
             queue.wake(clock.now() + RETRY_INTERVAL)
 
     def _step(self) -> None:
