@@ -17,7 +17,7 @@ LEAST_SHARE, LEAST_KEPT = 32, 256 << 20
 octets."""
 
 MOST_SHARE, MOST_KEPT = 8, 1 << 30
-"""The same while as much was held for messages not long ago."""
+"""The same for the time after as much was held for messages."""
 
 FORGOTTEN = 1 << 20
 """Decay of earlier held memory, in octets per second."""
@@ -37,15 +37,15 @@ SLACK = 32 << 20
 """Octets possibly freed since the last return to the system, a step of some five milliseconds."""
 
 REST_SLACK = 8 << 20
-"""Octets possibly freed since the last return to the system, where next to nothing was held lately."""
+"""Octets possibly freed since the last return to the system, while almost no messages were held lately."""
 
 RETRIED = 30.0
 """Seconds until the next attempt to return memory resident since the minimum: connections open at the last attempt,
 with a 256 KB buffer for TLS per connection, may be closed."""
 
 FEWER = 500_000
-"""Decrease in the number of objects, where next to nothing was held, that counts as significant: after deleted queues,
-say.
+"""Decrease in the number of objects that counts as significant while almost no messages were held, for example after
+the deletion of queues.
 """
 
 STATM = Path("/proc/self/statm")
@@ -96,7 +96,7 @@ class KeptMemory:
         less = octets < self._kept
         self._kept = octets
         _set(M_TRIM_THRESHOLD, octets)
-        _set(M_TOP_PAD, max(octets - GIVEN_BACK, octets // 2))  # what stays when the end of the heap is given back
+        _set(M_TOP_PAD, max(octets - GIVEN_BACK, octets // 2))  # octets kept when the end of the heap is returned
         if less:
             bytes(TRIMMED)
 
@@ -120,13 +120,13 @@ def empty_free_lists() -> None:
 
 
 class FreedMemory:
-    """Returns memory freed between held bodies to the system, while more and more of it is resident.
+    """Returns memory freed between held bodies to the system, when more freed memory is resident.
 
-    A little at a time: to give back a gigabyte takes 150 ms. What lies in holes smaller than a page cannot be given
-    back, and is not tried again before more was freed.
+    Memory is returned a little at a time: returning a gigabyte takes 150 ms. Holes smaller than a page cannot be
+    returned; the next attempt follows when more memory has been freed.
 
     Args:
-        account: what is held.
+        account: account of held memory.
     """
 
     def __init__(self, account: MemoryAccount) -> None:
@@ -134,24 +134,24 @@ class FreedMemory:
         self._trim = getattr(_LIBRARY, "malloc_trim", None)
         self._figures = STATM.open("rb", buffering=0) if STATM.exists() else None
         self._kept = self._least = self._beside()
-        self._tried_at = time.monotonic()  # the last attempt
-        self._objects = sys.getallocatedblocks()  # the most there were
+        self._tried_at = time.monotonic()  # time of the last attempt
+        self._objects = sys.getallocatedblocks()  # highest number of objects
 
     def look(self) -> None:
-        """Give back what is worth while; to be called where bodies were freed."""
+        """Return memory if enough was freed; to be called after bodies were freed."""
         self._look(SLACK)
 
     def look_at_rest(self, wanted: int) -> None:
-        """As :meth:`look`, now and then.
+        """As :meth:`look`, to be called at intervals.
 
         Args:
-            wanted: octets that may soon be held again, and stay.
+            wanted: octets that may soon be held again, and are kept.
         """
         objects = sys.getallocatedblocks()
         self._objects = max(self._objects, objects)
         if wanted > SLACK:
             self._look(wanted + SLACK)
-        elif objects < self._objects - FEWER:  # what was freed of what was resident before does not show there
+        elif objects < self._objects - FEWER:  # the resident size does not show memory freed since the minimum
             self._objects = objects
             empty_free_lists()
             self._give_back()

@@ -54,9 +54,9 @@ class Paging:
     """Pages the queues of a broker.
 
     Args:
-        queues: all of them.
-        deliveries: deliveries of each channel.
-        places: what groups of readers have reserved.
+        queues: returns all queues.
+        deliveries: returns the unacknowledged deliveries of each channel.
+        places: returns the reservations of groups of readers.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class Paging:
         deliveries: Callable[[], Iterable[PageableDeliveries]],
         places: Callable[[], Iterable[Reservations]],
     ) -> None:
-        self._places = places  # who reads queues by place, for Spark
-        self._deliveries = deliveries  # the channels' unacknowledged deliveries
-        self._upkeep = upkeep  # takes the steps
-        self._account = account  # what is held, and the limit
-        self._queues = queues  # all of them
-        self._freed = FreedMemory(account)  # gives freed memory back to the system
-        self._at_work = False  # whether steps are under way
-        self._rested_at = time.monotonic()  # when it was last looked at without need
-        # What the queues with much in memory had done when they were last looked at.
+        self._places = places
+        self._deliveries = deliveries
+        self._upkeep = upkeep  # runs the steps
+        self._account = account  # held memory, and the limit
+        self._queues = queues
+        self._freed = FreedMemory(account)  # returns freed memory to the system
+        self._at_work = False  # True while steps are running
+        self._rested_at = time.monotonic()  # time of the last check for resting queues
+        # Published and delivered messages, at the last check, of the queues with much memory.
         self._seen: dict[Queue, int] = {}
-        # Whether the last pass over resting queues freed much. Messages published meanwhile lie scattered where others
-        # were freed, and each may keep a megabyte from being returned: the next pass pages them, too.
+        # True if the last pass over resting queues freed much. Messages published meanwhile are scattered between freed
+        # memory, and each may keep a megabyte from being returned: the next pass pages them, too.
         self._freed_much = False
-        # The most that was held lately, and in the interval before.
+        # The maximum of held memory in the current interval, and in the interval before.
         self._most = self._most_before = 0
 
     def look(self) -> None:
-        """Begin to page if that is due; to be called now and then."""
+        """Begin paging if it is due; to be called at intervals."""
         if self._account.tight and not self._at_work:
             self._at_work = True
             self._upkeep.work("paging", self._steps(self._page()))

@@ -8,7 +8,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 MEMORY_SHARE = 0.4
-"""Of the machine's or the container's memory, unless told otherwise (RabbitMQ's ``vm_memory_high_watermark``)."""
+"""Default memory limit, as a share of the machine's or the container's memory (RabbitMQ's
+``vm_memory_high_watermark``).
+"""
 
 DISK_FREE_LIMIT = 50_000_000
 """Octets kept free by default (RabbitMQ's ``disk_free_limit``)."""
@@ -20,10 +22,11 @@ _UNITS = {
 
 
 def octets(text: str) -> int:
-    """A size such as ``50000000``, ``2GB`` or ``512MiB``, by RabbitMQ's units: ``MB`` is 10^6, ``M`` and ``MiB`` 2^20.
+    """Parse a size such as ``50000000``, ``2GB`` or ``512MiB``. RabbitMQ's units: ``MB`` is 10^6, ``M`` and ``MiB``
+    2^20.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a size.
     """
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     unit = _UNITS.get(found[2].lower()) if found is not None else None
@@ -36,10 +39,10 @@ def memory_limit(text: str | None) -> int:
     """Return a memory limit in octets, given a size or a share of the available memory, such as ``0.4``.
 
     Args:
-        text: None is the default share.
+        text: None for the default share.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither a size nor a share.
     """
     if text is None:
         return int(MEMORY_SHARE * available_memory())
@@ -52,13 +55,13 @@ def memory_limit(text: str | None) -> int:
 
 
 def disk_free_limit(text: str | None) -> int:
-    """The octets of disk that are to stay free: a size, or ``mem_relative`` and a number, as many times all memory.
+    """Return the octets of disk to keep free, given a size, or ``mem_relative`` and a factor of the available memory.
 
     Args:
-        text: None is :data:`DISK_FREE_LIMIT`.
+        text: None for :data:`DISK_FREE_LIMIT`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text has neither form.
     """
     if text is None:
         return DISK_FREE_LIMIT
@@ -79,7 +82,7 @@ def available_memory(membership: Path = MEMBERSHIP, groups: Path = CGROUPS) -> i
 
 
 def _group_limits(membership: Path, groups: Path) -> list[int]:
-    """Return the limits of control groups, of version 1 or 2, for the local process; ancestors bind a group."""
+    """Return the limits of control groups, version 1 or 2, for this process; the limits of parent groups apply, too."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -101,7 +104,7 @@ def _limits_upward(mount: Path, path: str, name: str) -> list[int]:
     for one in groups:
         try:
             text = (one / name).read_text().strip()
-        except OSError:  # inside a container the path is that of the host, and only the mount itself is there
+        except OSError:  # in a container the path is the host's, and only the mount itself exists
             text = ""
         if text.isdigit():
             found.append(int(text))

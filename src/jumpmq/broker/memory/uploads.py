@@ -1,4 +1,4 @@
-"""Admission of batches published over HTTP, by total memory."""
+"""Admission of batches published over HTTP, limited by the memory of their bodies."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from contextlib import asynccontextmanager
 from jumpmq.queues.memory import MemoryAccount
 
 SHARE = 3
-"""The bodies of all batches may have the memory limit divided by this."""
+"""The bodies of all batches together may take the memory limit divided by this number."""
 
 PACE = 256 << 10
-"""Minimum rate of a body, in octets per second, while further batches wait for memory."""
+"""Minimum rate of a body, in octets per second, while other batches wait for memory."""
 
 PATIENCE = 5.0
 """Period of measuring the rate of a body, in seconds."""
 
 
 class Upload:
-    """One admitted batch.
+    """An admitted batch.
 
     Attributes:
-        octets: reserved for its body.
-        received: octets of the body so far, set by the reader.
-        complete: whether the whole body is here; such a batch is never ended for its pace.
+        octets: octets reserved for the body.
+        received: octets of the body received so far, set by the reader.
+        complete: True if the whole body is received; such a batch is never ended for its rate.
         bound: the timeout around the reader; None before the reader has begun.
     """
 
@@ -39,7 +39,7 @@ class Upload:
         self._marked, self._marked_at = 0, now
 
     def end_if_slow(self, now: float) -> None:
-        """End the reader's timeout if the last :data:`PATIENCE` seconds brought less than :data:`PACE`."""
+        """Let the reader's timeout expire if the rate of the last :data:`PATIENCE` seconds was below :data:`PACE`."""
         passed = now - self._marked_at
         if self.bound is not None and passed < PATIENCE:
             return
@@ -49,10 +49,10 @@ class Upload:
 
 
 class Uploads:
-    """Batches whose bodies are being received or published, admitted in the order of asking.
+    """Batches whose bodies are being received or published, admitted in the order of their requests.
 
-    The memory account learns of a body only as it comes: ten bodies of 100 MB that begin at once would all be here
-    before the alarm of the first one stops the others.
+    The memory account counts a body only as it arrives: of ten bodies of 100 MB that begin at once, all would be in
+    memory before the alarm caused by the first one stops the others.
     """
 
     def __init__(self, account: MemoryAccount) -> None:
@@ -62,7 +62,7 @@ class Uploads:
 
     @property
     def octets(self) -> int:
-        """Reserved for all admitted batches."""
+        """Octets reserved for all admitted batches."""
         return sum(upload.octets for upload in self._admitted)
 
     @asynccontextmanager
@@ -98,7 +98,7 @@ class Uploads:
                             upload.end_if_slow(loop.time())
         finally:
             self._waiting.remove(first)
-            self._wake()  # where this one was cancelled, the next one may ask for less
+            self._wake()  # if this request was cancelled, the next one may need less
 
     def _wake(self) -> None:
         if self._waiting:
