@@ -136,9 +136,9 @@ async def until(true: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def declare(broker: Broker, name: str, durable: bool = True, **arguments: Any) -> None:
+async def declare(broker: Broker, name: str, arguments: dict[str, Any] | None = None, *, durable: bool = True) -> None:
     """Declare a queue at this home."""
-    definition = broker.topology.define_queue("/", name, durable, arguments=Arguments.of(arguments))
+    definition = broker.topology.define_queue("/", name, durable, arguments=Arguments.of(arguments or {}))
     await propose(broker, DeclareQueue(definition))
 
 

@@ -24,9 +24,8 @@ def suspend(patched: pytest.MonkeyPatch) -> None:
 async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once when the machine goes on, though the timer was set for half an hour; an unused queue stays."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
-    for name, argument in (("q", "x-message-ttl"), ("unused", "x-expires")):
-        half_an_hour: dict[str, Any] = {argument: 1_800_000}
-        await declare(broker, name, **half_an_hour)
+    await declare(broker, "q", {"x-message-ttl": 1_800_000})
+    await declare(broker, "unused", {"x-expires": 1_800_000})
     await with_channel(broker, lambda channel: channel.basic_publish("", "q", b"old"))
     suspend(monkeypatch)
     await until(lambda: queue_of(broker, "q").message_count == 0)

@@ -4,17 +4,18 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import pika
 from tests import brokers
 from tests.etcd import EtcdMember, etcd
-from tests.nodes.homes import NODES
+from tests.nodes.homes import NODES, peers_of
 from tests.waiting import PATIENCE
 
 from jumpmq.broker import Broker, Config
 from jumpmq.nodes.entering import enter
 from jumpmq.nodes.etcd.client import Etcd
+from jumpmq.nodes.membership.member import Member
 from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.topology import DeclareQueue
 
@@ -69,7 +70,11 @@ class Cluster:
         """A node with these settings that serves."""
         return await started(config, self._timing)
 
-    def client(self, made_by: type[E] = Etcd) -> E:  # type: ignore[assignment]
+    @overload
+    def client(self) -> Etcd: ...
+    @overload
+    def client(self, made_by: type[E]) -> E: ...
+    def client(self, made_by: type[Etcd] = Etcd) -> Etcd:
         """A client of etcd beside those of the nodes."""
         client = made_by([self.members[0].url])
         self._clients.append(client)
@@ -95,6 +100,13 @@ def config_of(number: int, directory: Path, members: list[EtcdMember], **setting
 async def started(config: Config, timing: Timing = TIMING) -> Broker:
     """A node that serves."""
     return await brokers.started(config, partial(enter, timing=timing))
+
+
+def member_of(broker: Broker) -> Member:
+    """The membership of a node in its cluster."""
+    member = peers_of(broker)._member
+    assert isinstance(member, Member)
+    return member
 
 
 async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:

@@ -13,6 +13,7 @@ from tests.nodes.fixed_directory import FixedDirectory
 
 from jumpmq.broker import Broker, Config
 from jumpmq.nodes.entering import enter
+from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.timing import TIMING, Timing
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "homes",
     "in_loop",
     "nodes",
+    "peers_of",
     "propose",
     "started",
     "stopped",
@@ -58,6 +60,12 @@ async def nodes(
             await started(config_of(home, count, directory, node=NODES[home - 1], **settings), others, timing)
             for home in range(1, count + 1)
         ]
+
+
+def peers_of(broker: Broker) -> OtherHomes:
+    """The peers of a home that has others."""
+    assert isinstance(broker.peers, OtherHomes)
+    return broker.peers
 
 
 async def started(config: Config, directory: FixedDirectory | None = None, timing: Timing = TIMING) -> Broker:

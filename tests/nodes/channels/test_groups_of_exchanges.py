@@ -19,7 +19,7 @@ from tests.http.api import API
 from tests.nodes.management.running_homes import RunningHomes, running_homes
 from tests.wire import Basic, WireChannel, login
 
-GROUP = {"x-consumer-group": "billing"}
+GROUP: dict[str, Any] = {"x-consumer-group": "billing"}
 SOON = {"x-rebalance-delay": 50}
 
 
@@ -43,11 +43,16 @@ def add_queues(running: RunningHomes, home: int, *names: str, **arguments: Any) 
 
 
 def member(
-    running: RunningHomes, home: int, name: str, checker: Checker, prefetch: int = 10, **arguments: Any
+    running: RunningHomes,
+    home: int,
+    name: str,
+    checker: Checker,
+    prefetch: int = 10,
+    arguments: dict[str, Any] | None = None,
 ) -> Member:
     """A member with a connection to a home."""
     port = running.brokers[home - 1].port
-    return Member(port, "orders", "billing", name, checker, prefetch=prefetch, arguments=SOON | arguments)
+    return Member(port, "orders", "billing", name, checker, prefetch=prefetch, arguments=SOON | (arguments or {}))
 
 
 def groups(running: RunningHomes) -> list[dict[str, Any]]:
@@ -74,8 +79,9 @@ def test_members_of_all_homes_share_the_queues_of_an_exchange(running: RunningHo
     members.pop(2).connection.close()
     publisher.publish(40, 3)
     soon(lambda: sorted(shares(running)) == [2, 2, 2] and not checker.left, *members, settle=True)
-    for one in (*members, publisher):
+    for one in members:
         one.close()
+    publisher.close()
     checker.check()
 
 
@@ -96,6 +102,10 @@ def test_members_that_come_together_are_one_group(running: RunningHomes, at: tup
     for home in (1, 2, 3):
         add_queues(running, home, f"q{home}c", f"q{home}d")
     consume = Basic.Consume(queue="orders", arguments=GROUP | SOON)
+
+    def are_shared(expected: list[int]) -> bool:
+        return sorted(shares(running)) == expected
+
     with ExitStack() as stack:
         for expected in ([3] * 4, [1, 1, 1, 1, 2, 2, 2, 2]):
             channels = [stack.enter_context(login(running.brokers[home - 1].port)).channel() for home in at]
@@ -103,7 +113,7 @@ def test_members_that_come_together_are_one_group(running: RunningHomes, at: tup
                 channel.send(consume)
             for channel in channels:
                 assert isinstance(channel.next(), Basic.ConsumeOk)
-            soon(lambda expected=expected: sorted(shares(running)) == expected)
+            soon(partial(are_shared, expected))
     soon(lambda: groups(running) == [])
 
 
@@ -141,8 +151,9 @@ def test_queues_with_slots_at_other_homes_are_shared_slot_by_slot(running: Runni
     publisher.publish(200, 2)
     soon(lambda: not checker.left, *members, settle=True)
     assert members[0].slots and members[1].slots
-    for one in (*members, publisher):
+    for one in members:
         one.close()
+    publisher.close()
     checker.check()
 
 
@@ -215,15 +226,16 @@ def test_a_member_goes_on_while_a_home_is_down_and_joins_it_again(running: Runni
     soon(lambda: not checker.left, *members, settle=True)
     assert not any(one.cancelled for one in members)
     assert {"q3a", "q3b"} <= members[0].queues | members[1].queues
-    for one in (*members, publisher):
+    for one in members:
         one.close()
+    publisher.close()
     checker.check()
 
 
 def test_a_member_that_settles_nothing_is_cancelled_once(running: RunningHomes) -> None:
     """Its share goes to another; what it acknowledges later has no effect."""
     checker = Checker()
-    hung = member(running, 1, "hung", checker, **{"x-handover-timeout": 300})
+    hung = member(running, 1, "hung", checker, arguments={"x-handover-timeout": 300})
     publisher = Publisher(running.brokers[0].port, "orders", checker)
     publisher.publish(60, 1)
     soon(lambda: len(hung.held) == 10, hung)
@@ -242,7 +254,7 @@ def test_a_member_that_settles_nothing_is_cancelled_once(running: RunningHomes) 
 
 def test_one_that_takes_the_name_of_another_takes_its_place_at_all_homes(running: RunningHomes) -> None:
     checker = Checker()
-    before, after = (member(running, home, f"m{home}", checker, **{"x-group-member": "one"}) for home in (1, 2))
+    before, after = (member(running, home, f"m{home}", checker, arguments={"x-group-member": "one"}) for home in (1, 2))
     soon(lambda: before.cancelled and shares(running) == [6], before, after)
     for one in (before, after):
         one.close()
@@ -314,8 +326,8 @@ def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
     """Weights count over all homes: of six queues one has four, the other two."""
     checker = Checker()
     members = [
-        member(running, 1, "heavy", checker, **{"x-group-weight": 2, "x-group-member": "heavy"}),
-        member(running, 3, "light", checker, **{"x-group-member": "light"}),
+        member(running, 1, "heavy", checker, arguments={"x-group-weight": 2, "x-group-member": "heavy"}),
+        member(running, 3, "light", checker, arguments={"x-group-member": "light"}),
     ]
     soon(lambda: shares(running) == [4, 2], *members)
     owners = Counter(unit["owner"] for unit in groups(running)[0]["units"])

@@ -23,7 +23,7 @@ from jumpmq.nodes.channels.served_channels import ServedChannels
 
 async def filled(broker: Broker, name: str, count: int, **arguments: Any) -> None:
     """A queue at this home with so many messages, from its own clients."""
-    await declare(broker, name, **arguments)
+    await declare(broker, name, arguments)
 
     def publish(channel: Any) -> None:
         for number in range(count):
@@ -68,8 +68,8 @@ async def test_what_is_rejected_rests_at_its_home_and_what_is_put_back_does_not(
             return [body for _, _, body in got]
 
         assert await with_channel(brokers[0], work) == [b"1", None]
-        retries = queue_of(brokers[1], "q").retries
-        assert retries is not None and len(retries.resting.held) == 1
+        resting = queue_of(brokers[1], "q").retries
+        assert resting is not None and len(resting.resting.held) == 1
 
 
 @in_loop
@@ -98,9 +98,8 @@ async def test_consumers_of_queues_of_all_homes_on_one_channel(tmp_path: Path) -
 
         found = await with_channel(brokers[1], work)
         assert all(bodies == [b"%d" % number for number in range(200)] for bodies in found.values())
-        for place, broker in enumerate(brokers):
-            queue = queue_of(broker, f"q{place}")
-            await until(lambda queue=queue: queue.message_count == 0 and not queue.consumers)
+        queues = [queue_of(broker, f"q{place}") for place, broker in enumerate(brokers)]
+        await until(lambda: all(queue.message_count == 0 and not queue.consumers for queue in queues))
 
 
 @in_loop
@@ -336,13 +335,13 @@ async def test_a_client_that_comes_while_a_home_stops_is_not_served(tmp_path: Pa
         ours.setblocking(False)
         closing, answers = first._commits.close, []
 
-        async def close() -> None:
+        async def close(*, clean: bool = True) -> None:
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(first.listening.accept, theirs)
             with contextlib.suppress(ConnectionError):
                 await loop.sock_sendall(ours, b"AMQP\0\0\x09\x01")
                 answers.append(await asyncio.wait_for(loop.sock_recv(ours, 100), 5))
-            await closing()
+            await closing(clean=clean)
 
         first._commits.close = close  # type: ignore[method-assign]
         await stopped(first)

@@ -7,13 +7,13 @@ from pathlib import Path
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
-from tests.nodes.homes import homes, in_loop, propose, stopped, until
+from tests.nodes.homes import homes, in_loop, peers_of, propose, stopped, until
 from tests.wire import Basic, login
 
 from jumpmq.broker import Broker
-from jumpmq.nodes.channels import shard_choice
 from jumpmq.nodes.channels.shard_choice import spread
 from jumpmq.nodes.timing import Timing
+from jumpmq.nodes.transport.records import CHOOSE, COUNT
 from jumpmq.topology import DeclareExchange, ExchangeDefinition, SetPolicy
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
@@ -125,8 +125,8 @@ async def test_a_choice_goes_on_without_the_home_that_chose(tmp_path: Path) -> N
     async with homes(3, tmp_path) as brokers:
         await sharded(brokers, 6)
         client = await connected(brokers[2])
-        choosing = brokers[0].peers.links.handlers  # type: ignore[attr-defined]
-        choosing[shard_choice.CHOOSE] = lambda link, payload: None  # it takes the question, and ends
+        choosing = peers_of(brokers[0]).links.handlers
+        choosing[CHOOSE] = lambda link, payload: None  # it takes the question, and ends
         waiting = asyncio.create_task(consume(client))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -141,7 +141,7 @@ async def test_a_choice_goes_on_without_the_home_that_chose(tmp_path: Path) -> N
 async def test_a_choice_does_not_wait_long_for_a_home_that_is_silent(tmp_path: Path) -> None:
     async with homes(3, tmp_path, timing=Timing(count_patience=0.05)) as brokers:
         await sharded(brokers, 6)
-        brokers[2].peers.links.handlers[shard_choice.COUNT] = lambda link, payload: None  # type: ignore[attr-defined]
+        peers_of(brokers[2]).links.handlers[COUNT] = lambda link, payload: None
         client = await connected(brokers[1])
         for _ in range(6):
             await consume(client)

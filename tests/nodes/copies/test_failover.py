@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -112,7 +113,7 @@ def served_again(node: Node) -> None:
     until(lambda: accepts_clients(node.parameters.port))
 
 
-def published(node: Node, queue: str, numbers: range, arguments: dict[str, str] | None = None) -> None:
+def published(node: Node, queue: str, numbers: range, arguments: dict[str, Any] | None = None) -> None:
     with pika.BlockingConnection(node.parameters) as connection:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True, arguments=arguments)
@@ -321,8 +322,8 @@ def test_damage_of_a_stream_is_noticed_while_a_copy_is_filled_from_it(three: Nod
     flip(path, octets.find(b"7777810"))
     two.start()
     until(lambda: (one.data_dir / "damaged" / name).exists())
-    for directory in (one.data_dir, copy):
-        until(lambda at=directory / name: at.exists() and at.read_bytes().startswith(octets.rstrip(b"\0")))
+    files = [directory / name for directory in (one.data_dir, copy)]
+    until(lambda: all(at.exists() and at.read_bytes().startswith(octets.rstrip(b"\0")) for at in files))
     until(lambda: len(three.configuration().set) == 3)
 
 

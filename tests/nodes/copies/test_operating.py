@@ -206,8 +206,8 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert count and f"\nrabbitmq_queue_messages_ready {count}.0\n" in of_leader
 
     heir = next(node for node in NODES[1:] if node != cluster.copies(1, at=1)["leader"])
-    status, refusal = cluster.ask("PUT", "copies/1/leader", {"node": "four@host"}, at=1)
-    assert (status, refusal["reason"].startswith("node 'four@host' has no copy of home 1")) == (400, True)
+    answer, refusal = cluster.ask("PUT", "copies/1/leader", {"node": "four@host"}, at=1)
+    assert (answer, refusal["reason"].startswith("node 'four@host' has no copy of home 1")) == (400, True)
     said = cluster.output("-q", "transfer_leadership", "1", heir, at=1)
     assert said.startswith(f"Node {heir} leads home 1 as soon as its copy has all")
     until(lambda: cluster.copies(1, at=1)["leader"] == heir)

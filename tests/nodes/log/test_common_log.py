@@ -35,7 +35,7 @@ def declaration(broker: Broker, name: str, **settings: object) -> DeclareQueue:
     return DeclareQueue(broker.topology.define_queue("/", name, durable=True, **settings))  # type: ignore[arg-type]
 
 
-def kept_entries(broker: Broker) -> list[object]:
+def kept_entries(broker: Broker) -> list[dict[str, Any]]:
     """What the first home keeps of the log for others."""
     assert isinstance(broker.topology.log, First)
     return broker.topology.log.kept

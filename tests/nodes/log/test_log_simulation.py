@@ -23,9 +23,10 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import LogFollower
-from jumpmq.nodes.log.log_link import LOG, FollowedLog, serve_log
+from jumpmq.nodes.log.log_link import FollowedLog, serve_log
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.timing import TIMING
+from jumpmq.nodes.transport.records import LOG
 from jumpmq.store.changes import Definitions
 from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import (

@@ -8,17 +8,21 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.commands import run
 from tests.http.api import API, publish
-from tests.nodes.homes import NODES
-from tests.nodes.management.running_homes import running_nodes
+from tests.nodes.homes import NODES, peers_of
+from tests.nodes.management.running_homes import RunningHomes, running_nodes
 from tests.waiting import until
 
 from jumpmq.http.history import NODE
@@ -26,22 +30,23 @@ from jumpmq.nodes.management import asking
 from jumpmq.nodes.management.client import HomeClient
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, Handshake
+from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.testing.etcd import etcd, is_installed
 from jumpmq.testing.own import JumpMQ
 
 
 @pytest.fixture
-def nodes(tmp_path):
+def nodes(tmp_path: Path) -> Iterator[RunningHomes]:
     with running_nodes(3, tmp_path) as running:
         yield running
 
 
-def api_of(running, home):
+def api_of(running: RunningHomes, home: int) -> API:
     return API(f"http://guest:guest@127.0.0.1:{running.brokers[home - 1].listening.port_of('http')}")
 
 
 @pytest.fixture
-def connections(nodes):
+def connections(nodes: RunningHomes) -> Iterator[list[pika.BlockingConnection]]:
     found = [pika.BlockingConnection(pika.URLParameters(nodes.url(home))) for home in (1, 2, 3)]
     yield found
     for connection in found:
@@ -49,7 +54,7 @@ def connections(nodes):
             connection.close()
 
 
-def declare(connections):
+def declare(connections: list[pika.BlockingConnection]) -> None:
     """A durable queue at each node, with a message."""
     for home, connection in enumerate(connections, 1):
         channel = connection.channel()
@@ -57,7 +62,7 @@ def declare(connections):
         publish(channel, f"q{home}", [b"message"])
 
 
-def test_every_node_tells_the_same(nodes, connections):
+def test_every_node_tells_the_same(nodes: RunningHomes, connections: list[pika.BlockingConnection]) -> None:
     declare(connections)
     for home in (1, 2, 3):
         api = api_of(nodes, home)
@@ -71,10 +76,13 @@ def test_every_node_tells_the_same(nodes, connections):
         assert {one["node"] for one in api.get("channels")} == set(NODES)
 
 
-def test_all_counters_of_a_node_are_one_request_a_second(nodes, connections, monkeypatch):
-    asked, ask = [], HomeClient.ask
+def test_all_counters_of_a_node_are_one_request_a_second(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, bytes]] = []
+    ask = HomeClient.ask
 
-    async def noted(self, method, target, *args, **options):
+    async def noted(self: HomeClient, method: str, target: bytes, *args: Any, **options: Any) -> Any:
         asked.append((self.home, target))
         return await ask(self, method, target, *args, **options)
 
@@ -86,7 +94,7 @@ def test_all_counters_of_a_node_are_one_request_a_second(nodes, connections, mon
     assert not counts
 
 
-def test_rates_of_a_node_of_an_earlier_release(tmp_path, monkeypatch):
+def test_rates_of_a_node_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not know the joint request: each kind of counters is requested alone."""
     routes = asking.routes
     monkeypatch.setattr(asking, "routes", lambda *given: [one for one in routes(*given) if one.path == asking.PATH])
@@ -95,7 +103,7 @@ def test_rates_of_a_node_of_an_earlier_release(tmp_path, monkeypatch):
         channel.queue_declare("there", durable=True)
         channel.basic_consume("there", lambda *_: None, auto_ack=True)
 
-        def rates():
+        def rates() -> list[float]:
             channel.basic_publish("", "there", b"x" * 1000)
             at.process_data_events(0.05)
             (queue,), (connection,), (of_channel,), (consumer,) = (
@@ -113,14 +121,16 @@ def test_rates_of_a_node_of_an_earlier_release(tmp_path, monkeypatch):
         assert {one["name"] for one in api.get("nodes") if one["running"]} == set(NODES[:2])
 
 
-def test_a_queue_deleted_at_another_node_lowers_no_counter(nodes, connections):
+def test_a_queue_deleted_at_another_node_lowers_no_counter(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     channel, api = connections[2].channel(), api_of(nodes, 1)
     channel.queue_declare("deleted")
     publish(channel, "deleted", [b"x"] * 100)
     for _ in range(100):
         channel.basic_get("deleted", auto_ack=True)
 
-    def delivered():
+    def delivered() -> list[int]:
         stats = api.get("overview", msg_rates_age=60, msg_rates_incr=1)["message_stats"]
         return [one["sample"] for one in reversed(stats["deliver_get_details"]["samples"])]
 
@@ -131,7 +141,9 @@ def test_a_queue_deleted_at_another_node_lowers_no_counter(nodes, connections):
     assert found == sorted(found)
 
 
-def test_what_a_node_that_is_down_has_is_shown_as_down(nodes, connections):
+def test_what_a_node_that_is_down_has_is_shown_as_down(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     declare(connections)
     nodes.run(nodes.leave(3))
     api = api_of(nodes, 1)
@@ -144,7 +156,9 @@ def test_what_a_node_that_is_down_has_is_shown_as_down(nodes, connections):
     assert api.request("GET", "health", "checks", "node-is-mirror-sync-critical").status_code == 200
 
 
-def test_metrics_and_local_checks_are_those_of_the_node(nodes, connections):
+def test_metrics_and_local_checks_are_those_of_the_node(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     declare(connections)
     for home in (1, 2, 3):
         api = api_of(nodes, home)
@@ -160,7 +174,9 @@ def test_metrics_and_local_checks_are_those_of_the_node(nodes, connections):
     assert (everywhere.status_code, everywhere.json()["alarms"][0]["node"]) == (503, NODES[1])
 
 
-def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
+def test_an_operators_word_to_a_node_is_for_that_node(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     api = api_of(nodes, 2)
     assert api.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 204
     with pytest.raises(pika.exceptions.AMQPConnectionError):
@@ -176,7 +192,7 @@ def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
     assert (refused.status_code, refused.json()["reason"]) == (503, "Node three@host could not be contacted")
 
 
-def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
+def test_what_another_node_is_asked_needs_the_rights_for_it(nodes: RunningHomes) -> None:
     api_of(nodes, 1).request("PUT", "users", "watcher", json={"password": "watcher", "tags": "monitoring"})
     watcher = API(f"http://watcher:watcher@127.0.0.1:{nodes.brokers[0].listening.port_of('http')}")
     assert watcher.request("GET", "nodes", NODES[1], "memory").status_code == 200
@@ -184,11 +200,11 @@ def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
 
 
 @pytest.mark.slow
-def test_jumpmqctl_names_nodes(nodes, connections):
+def test_jumpmqctl_names_nodes(nodes: RunningHomes, connections: list[pika.BlockingConnection]) -> None:
     declare(connections)
     api = api_of(nodes, 1)
 
-    def ctl(*arguments):
+    def ctl(*arguments: str) -> subprocess.CompletedProcess[str]:
         return run("jumpmqctl", "-q", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
 
     assert ctl("-n", NODES[1], "set_vm_memory_high_watermark", "absolute", "1GB").returncode == 0
@@ -205,7 +221,9 @@ def test_jumpmqctl_names_nodes(nodes, connections):
     assert others.endswith(f"not four@host; the nodes of its cluster are {', '.join(sorted(NODES))}\n")
     assert ctl("await_online_nodes", "3").returncode == 0
     await_four = "await_online_nodes", "4", "-t", "1"
-    late = until(lambda: (found := ctl(*await_four)).returncode == 70 and found)  # 69 where an answer takes so long
+    late = until(
+        lambda: found if (found := ctl(*await_four)).returncode == 70 else None
+    )  # 69 where an answer takes so long
     assert "Not enough nodes joined one@host's cluster" in late.stderr
 
     name = same_name(nodes, (2, 3))
@@ -228,7 +246,7 @@ def test_jumpmqctl_names_nodes(nodes, connections):
         assert (refused.returncode, down in refused.stderr) == (69, True), refused.stderr
 
 
-def test_what_a_node_is_needed_for(nodes, connections):
+def test_what_a_node_is_needed_for(nodes: RunningHomes, connections: list[pika.BlockingConnection]) -> None:
     """Its quorum queues and streams have no copies; classic queues are not counted, as with RabbitMQ."""
     declare(connections)
     check = ("GET", "health", "checks", "node-is-quorum-critical")
@@ -260,15 +278,17 @@ def test_what_a_node_is_needed_for(nodes, connections):
     assert set(api.get("history", "nodes", NODES[1])) == {"interval", "at", *NODE}
 
 
-def test_who_does_not_know_the_secret_cannot_call(nodes):
+def test_who_does_not_know_the_secret_cannot_call(nodes: RunningHomes) -> None:
     """It gets as far as TLS."""
-    directory = nodes.brokers[0].peers.links._ways._directory
+    ways = peers_of(nodes.brokers[0]).links._ways
+    assert isinstance(ways, TLSSockets)
+    directory = ways._directory
     host, port = directory.addresses[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
-    async def call(secret):
-        def handshake(transport):
+    async def call(secret: str) -> bytes:
+        def handshake(transport: asyncio.BaseTransport) -> Handshake:
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             return Handshake(True, 2, "boot", "cluster", secret, certificate, CALL)
 
@@ -289,7 +309,7 @@ def test_who_does_not_know_the_secret_cannot_call(nodes):
         assert b"HTTP" not in plain.recv(1000)
 
 
-def same_name(running, homes):
+def same_name(running: RunningHomes, homes: Iterable[int]) -> str:
     """Have the connections of nodes seem to come from one client, as behind a translation of addresses."""
     for home in homes:
         for connection in running.brokers[home - 1].connections:
@@ -297,7 +317,9 @@ def same_name(running, homes):
     return "10.0.0.1:40000 -> 10.0.0.2:5672"
 
 
-def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(nodes, connections):
+def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     name, api = same_name(nodes, (2, 3)), api_of(nodes, 1)
     for connection in connections:
         connection.channel()
@@ -315,7 +337,9 @@ def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(nodes, c
     connections[0].process_data_events(0)
 
 
-def test_a_user_closes_the_own_connection_where_another_has_the_same_name(nodes, connections):
+def test_a_user_closes_the_own_connection_where_another_has_the_same_name(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     api = api_of(nodes, 1)
     api.request("PUT", "users", "other", json={"password": "other", "tags": "management"})
     api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": ""})
@@ -330,7 +354,7 @@ def test_a_user_closes_the_own_connection_where_another_has_the_same_name(nodes,
     until(lambda: [one["user"] for one in api.get("connections")] == ["guest"] * 3)
 
 
-def is_closed(connection):
+def is_closed(connection: pika.BlockingConnection) -> bool:
     """Whether the broker closes it."""
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         connection.process_data_events(10)
@@ -338,7 +362,7 @@ def is_closed(connection):
 
 
 @pytest.mark.slow
-def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path):
+def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path: Path) -> None:
     """Its queues and itself are shown as down, and what it is asked for has an error."""
     if not is_installed():
         pytest.skip("etcd is not installed")
@@ -370,7 +394,7 @@ def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path
 
 
 @pytest.mark.slow
-def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path):
+def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path: Path) -> None:
     if not is_installed():
         pytest.skip("etcd is not installed")
     with ExitStack() as stack:
@@ -383,23 +407,25 @@ def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path):
         assert [one["rabbitmq_cluster_permanent_id"] for one in found] == [identity, identity]
 
 
-def identity_of(process):
+def identity_of(process: JumpMQ) -> dict[str, str]:
     """What a node's metrics say who it is."""
     answer = API(f"http://127.0.0.1:{process.http_port}").session.get(f"http://127.0.0.1:{process.http_port}/metrics")
     families = text_string_to_metric_families(answer.text)
-    return next(one.samples[0].labels for one in families if one.name == "rabbitmq_identity_info")
+    return next(dict(one.samples[0].labels) for one in families if one.name == "rabbitmq_identity_info")
 
 
-def states(api):
+def states(api: API) -> dict[str, str]:
     """Of queues, by the node that they are named after."""
     return {one["name"].removeprefix("of-"): one["state"] for one in api.get("queues")}
 
 
-def running(api):
+def running(api: API) -> set[str]:
     return {one["name"] for one in api.get("nodes") if one["running"]}
 
 
-def test_readers_go_on_without_a_node_that_is_down(nodes, connections):
+def test_readers_go_on_without_a_node_that_is_down(
+    nodes: RunningHomes, connections: list[pika.BlockingConnection]
+) -> None:
     """Its queues stay where they are, unless a reader is to be complete; it is asked again when it is back."""
     declare(connections)
     group, queues = ("readers", "/", "group"), ["q1", "q2", "q3"]
@@ -421,7 +447,7 @@ def test_readers_go_on_without_a_node_that_is_down(nodes, connections):
     assert set(api.get(*group)["queues"]) == {"q1", "q2"}
 
 
-def test_every_node_is_alive(nodes):
+def test_every_node_is_alive(nodes: RunningHomes) -> None:
     for _ in range(2):
         for home in (1, 2, 3):
             assert api_of(nodes, home).get("aliveness-test", "/") == {"status": "ok"}

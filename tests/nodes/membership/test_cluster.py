@@ -14,8 +14,8 @@ from typing import Any
 import pika
 import pytest
 from tests.etcd import needs_etcd
-from tests.nodes.clusters import PERSISTENT, Cluster, accepted, config_of, declare, started
-from tests.nodes.homes import NODES, in_loop, propose, stopped, until
+from tests.nodes.clusters import PERSISTENT, Cluster, accepted, config_of, declare, member_of, started
+from tests.nodes.homes import NODES, in_loop, peers_of, propose, stopped, until
 from tests.topology.state import state_of
 from tests.waiting import until as soon
 
@@ -94,7 +94,7 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
         await until(lambda: len(second.running_nodes) == 3)
         if trouble == "a third node is down":
             await stopped(third)
-        second.peers.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
+        peers_of(second).links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
 
         def publish() -> None:
             with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
@@ -108,13 +108,13 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
         await until(lambda: bool(second.connections))
         await declare(first, "q")
         if trouble == "etcd did not answer":  # the first call after the stop found its member gone
-            second.peers._member.etcd.failed(EtcdError("nobody is there"))
+            member_of(second).etcd.failed(EtcdError("nobody is there"))
         if trouble == "taken for dead":
-            await second.peers._member.etcd.client.revoke(second.peers._member.lease.id)
+            await member_of(second).etcd.client.revoke(member_of(second).lease.id)
         second.pause.late_at = 0.0  # its clock stood still
         declared.set()
         await publishing
-        assert await second.peers._member.etcd.client.get(Keys("test").live_node(second.node)), "nobody waits for it"
+        assert await member_of(second).etcd.client.get(Keys("test").live_node(second.node)), "nobody waits for it"
 
 
 @in_loop
@@ -124,13 +124,13 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
         first, second = brokers
         await until(lambda: len(first.running_nodes) == 2)
         for number in range(5):
-            link = first.peers.links.to(2)
+            link = peers_of(first).links.to(2)
             assert link is not None
             link.close()
-            await until(lambda: first.peers.links.to(2) is None)
+            await until(lambda: peers_of(first).links.to(2) is None)
             await declare(first, f"q{number}")
             assert f"q{number}" in second.topology.vhosts["/"].declared
-            await until(lambda: first.peers.links.to(2) is not None)
+            await until(lambda: peers_of(first).links.to(2) is not None)
 
 
 @pytest.mark.parametrize("notices", ["both", "first"])
@@ -144,18 +144,18 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
         try:
             first, second = brokers
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
-            for ways in (one.peers.links._ways for one in brokers):
+            for ways in (peers_of(one).links._ways for one in brokers):
                 monkeypatch.setattr(ways, "connect", never)
-            link, other = first.peers.links.to(2), second.peers.links.to(1)
+            link, other = peers_of(first).links.to(2), peers_of(second).links.to(1)
             assert link is not None and other is not None
             if notices == "first":  # nothing comes to the second one any more, not even the end
                 monkeypatch.setattr(type(link), "write", lambda self: self._unsent.clear())
                 monkeypatch.setattr(type(link), "_look_at_clock", lambda self: None)
-                first.peers.links._down(link)
+                peers_of(first).links._down(link)
             else:
                 link.close()
-            await until(lambda: first.peers.links.to(2) is None)
-            assert notices == "both" or second.peers.links.to(1) is other
+            await until(lambda: peers_of(first).links.to(2) is None)
+            assert notices == "both" or peers_of(second).links.to(1) is other
             for number in range(3):
                 await declare(first, f"q{number}")
                 assert f"q{number}" in second.topology.vhosts["/"].declared
@@ -180,7 +180,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
         first, second = await cluster.start_all(2)
         try:
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
-            link = first.peers.links.to(2)
+            link = peers_of(first).links.to(2)
             assert link is not None
             if trouble == "a link carries nothing":
                 monkeypatch.setattr(Link, "send", lambda link, kind, *payload: None)
@@ -194,11 +194,11 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
                 is_applied = "q" in first.topology.vhosts["/"].declared
                 if (
                     trouble == "etcd has no quorum then"
-                    and (is_applied or asked is second.peers._member.etcd.client)
+                    and (is_applied or asked is member_of(second).etcd.client)
                     and fails
                 ):
                     raise EtcdError("there is no quorum")
-                if trouble == "etcd is slow" and asked is second.peers._member.etcd.client:
+                if trouble == "etcd is slow" and asked is member_of(second).etcd.client:
                     await asyncio.sleep(0.3)
                 return await call(asked, name, body)
 
@@ -206,7 +206,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
             monkeypatch.setattr(Etcd, "_call", troubled)
             asyncio.get_running_loop().call_later(2.0, fails.clear)
             if trouble == "no news of who lives":
-                first.peers._member.live.by_key.clear()
+                member_of(first).live.by_key.clear()
             await declare(first, "q")
             assert "q" in second.topology.vhosts["/"].declared
         finally:
@@ -219,11 +219,11 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         await until(lambda: len(first.running_nodes) == 2)
-        second.peers._member.lease.id = 0  # it cannot say farewell
+        member_of(second).lease.id = 0  # it cannot say farewell
         await stopped(second)
-        assert first.peers._member.live.unlinked == {2}
+        assert member_of(first).live.unlinked == {2}
         await declare(first, "q")
-        assert first.peers._member.live.unlinked == {2}
+        assert member_of(first).live.unlinked == {2}
 
 
 @in_loop
@@ -235,14 +235,12 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
         brokers = await cluster.start_all(3)
         first, second, third = brokers
         await until(lambda: all(len(one.running_nodes) == 3 for one in brokers))
-        monkeypatch.setattr(second.peers.links, "_up", lambda link: False)
-        link = second.peers.links.to(3)
+        monkeypatch.setattr(peers_of(second).links, "_up", lambda link: False)
+        link = peers_of(second).links.to(3)
         assert link is not None
         link.close()
-        await until(lambda: second.peers.links.homes == [1] and 2 not in third.running_homes)
-        second.peers._member.live.by_key = {
-            key: home for key, home in second.peers._member.live.by_key.items() if home != 3
-        }
+        await until(lambda: peers_of(second).links.homes == [1] and 2 not in third.running_homes)
+        member_of(second).live.by_key = {key: home for key, home in member_of(second).live.by_key.items() if home != 3}
         await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
 
         def publish() -> None:
@@ -281,8 +279,8 @@ async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_pro
             await accepted(first, DeclareQueue(first.topology.define_queue("/", name)))
         goes_on.set()
         second = await starting
-        for broker in (first, second):
-            await until(lambda broker=broker: {"q", "r", "s"} <= broker.topology.vhosts["/"].declared.keys())
+        declared = [broker.topology.vhosts["/"].declared for broker in (first, second)]
+        await until(lambda: all({"q", "r", "s"} <= known.keys() for known in declared))
 
 
 @in_loop
@@ -297,11 +295,11 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
         async def fails(*arguments: Any) -> Any:
             raise EtcdError("there is no quorum")
 
-        links = second.peers.links
+        links = peers_of(second).links
         receive = links.handlers[LOG]
         links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
         with monkeypatch.context() as patched:
-            patched.setattr(second.peers._member.etcd.client, "_call", fails)
+            patched.setattr(member_of(second).etcd.client, "_call", fails)
             for name in ("q", "r"):
                 await declare(first, name)
             assert "r" not in second.topology.vhosts["/"].declared
@@ -353,7 +351,7 @@ async def test_without_etcd_messages_flow_and_definitions_stand_still(
         await asyncio.to_thread(soon, lambda: cluster.members[0].is_healthy)
         monkeypatch.undo()
         await until(lambda: "late" in second.topology.vhosts["/"].declared)
-        await until(lambda: first.peers._member.standstill.reason is None)
+        await until(lambda: member_of(first).standstill.reason is None)
         await declare(first, "again", limited=True)
         assert second.topology.vhosts["/"].queues["q"].message_count == 20
 
@@ -555,7 +553,7 @@ async def test_links_are_taken_at_the_port_that_is_set(tmp_path: Path) -> None:
                 await cluster.start(0, cluster_port=65535, worker=2)
             await cluster.start(0, cluster_port=port)
             second = await cluster.start(1)
-            assert second.peers._member.directory.addresses[1] == ("127.0.0.1", port)
+            assert member_of(second).directory.addresses[1] == ("127.0.0.1", port)
             await until(lambda: len(second.running_nodes) == 2)
 
 
@@ -576,7 +574,7 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
     async with Cluster(tmp_path) as cluster:
         first = await cluster.start(0)
         failures: list[str] = []
-        first.peers._member.etcd.on_failure = failures.append  # type: ignore[union-attr]
+        member_of(first).etcd.on_failure = failures.append
         shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
         await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
         await until(lambda: failures)
@@ -591,17 +589,17 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
         failures: list[tuple[str, str]] = []
         asking = cluster.client()
         live = Keys("test").live_node(NODES[0])
-        first.peers._member.etcd.on_failure = lambda why: failures.append(("older", why))
-        for task in list(first.peers._member._tasks):  # it is cut off
+        member_of(first).etcd.on_failure = lambda why: failures.append(("older", why))
+        for task in list(member_of(first)._tasks):  # it is cut off
             if task.get_name() != "cluster append":
                 task.cancel()
         shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
         newer = await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
-        newer.peers._member.etcd.on_failure = lambda why: failures.append(("newer", why))
-        await asking.revoke(newer.peers._member.lease.id)
+        member_of(newer).etcd.on_failure = lambda why: failures.append(("newer", why))
+        await asking.revoke(member_of(newer).lease.id)
         assert await asking.get(live) is None
-        first.peers._member._run(first.peers._member.lease.announce(), "older")
-        first.peers._member._run(first.peers._member._keep_alive(), "lease")
+        member_of(first)._run(member_of(first).lease.announce(), "older")
+        member_of(first)._run(member_of(first)._keep_alive(), "lease")
         await until(lambda: failures)
         assert failures[0][0] == "older"
         assert "another process serves node 'one@host' with its data directory" in failures[0][1]
@@ -622,7 +620,7 @@ async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_
         await stopped(first)
         first = await cluster.start(0)
         failures: list[str] = []
-        first.peers._member.etcd.on_failure = failures.append
+        member_of(first).etcd.on_failure = failures.append
         said = json.dumps({"home": 1, "boot": before, "host": "127.0.0.1", "port": 1})
         await asking.transaction([], [put(keys.live_node(NODES[0]), said), put(keys.served(NODES[0]), before)])
         await declare(first, "q")
@@ -675,12 +673,12 @@ async def test_a_node_that_runs_and_misses_compacted_entries_ends(
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []
-        second.peers._member.etcd.on_failure = failures.append
+        member_of(second).etcd.on_failure = failures.append
         with monkeypatch.context() as deaf:
-            deaf.setattr(second.peers._member.entries, "take", lambda number, entry: None)
+            deaf.setattr(member_of(second).entries, "take", lambda number, entry: None)
             for name in ("q", "r", "s"):
                 await declare(first, name)
-            await compact(second.peers._member.etcd.client, Keys("test"), kept=1)
+            await compact(member_of(second).etcd.client, Keys("test"), kept=1)
         await until(lambda: failures)
         assert "is not kept any more" in failures[0]
 
@@ -732,14 +730,14 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
     async with Cluster(tmp_path, timing=Timing(grace=0.0, alive_interval=0.1)) as cluster:
         first, second = await cluster.start_all(2)
         asking, looks = cluster.client(), 0
-        look = first.peers._member.witness.look
+        look = member_of(first).witness.look
 
         async def counted() -> None:
             nonlocal looks
             await look()
             looks += 1
 
-        monkeypatch.setattr(first.peers._member.witness, "look", counted)
+        monkeypatch.setattr(member_of(first).witness, "look", counted)
         definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
         await propose(second, DeclareQueue(definition))
         await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
@@ -755,7 +753,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
         definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
         await propose(second, DeclareQueue(definition))
         with first.turns.turn():
-            first.peers._member.witness.end(second.config.home)
+            member_of(first).witness.end(second.config.home)
         await declare(first, "later")
         assert "mine" in first.topology.vhosts["/"].declared
         assert "later" in second.topology.vhosts["/"].declared
@@ -771,13 +769,13 @@ async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, mo
         try:
             definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(third, DeclareQueue(definition))
-            links = first.peers.links
+            links = peers_of(first).links
             monkeypatch.setattr(links, "_links", {})  # whatever still arrives, this node knows of no link
             await asking.transaction([], [delete("/jumpmq/test/live/three@host")])
-            await first.peers._member.witness.look()
-            await first.peers._member.witness.look()
+            await member_of(first).witness.look()
+            await member_of(first).witness.look()
             assert first.topology.log is not None
-            assert first.peers._member.log.to_append() is None
+            assert member_of(first).log.to_append() is None
             assert "mine" in first.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
@@ -789,7 +787,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
         brokers = await cluster.start_all(3)
         failures: list[tuple[int, str]] = []
         for number, broker in enumerate(brokers):
-            broker.peers._member.etcd.on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
+            member_of(broker).etcd.on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
         await declare(brokers[0], "q")
         await declare(brokers[1], "r")
         assert not failures
@@ -809,7 +807,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         first, second = await cluster.start_all(2)
         failures: list[str] = []
         asking, keys = cluster.client(), Keys("test")
-        first.peers._member.etcd.on_failure = failures.append
+        member_of(first).etcd.on_failure = failures.append
         for name in ("q", "r", "s"):
             await declare(first, name)
         await stopped(second)
@@ -817,7 +815,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
         with pytest.raises(MetadataTimeout, match="etcd was set back"):
             await declare(first, "t", limited=True)
-        assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.peers._member.standstill.reason)
+        assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(member_of(first).standstill.reason)
         assert not failures
         with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
             await cluster.start(1)
@@ -1042,9 +1040,9 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
         first = await cluster.start(0)
         failures: list[str] = []
         asking = cluster.client()
-        first.peers._member.etcd.on_failure = failures.append
+        member_of(first).etcd.on_failure = failures.append
         for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
-            entry = Keys("test").entry(first.peers._member.log.entry + 1)
+            entry = Keys("test").entry(member_of(first).log.entry + 1)
             await asking.transaction([], [put(entry, junk)])
             await until(lambda: failures)
             assert "of the cluster's log cannot be read" in failures.pop()
@@ -1056,15 +1054,15 @@ async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_anot
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []
-        second.peers._member.etcd.on_failure = failures.append
-        number = second.peers._member.log.entry + 1
+        member_of(second).etcd.on_failure = failures.append
+        number = member_of(second).log.entry + 1
         unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
-        tell(first.peers.links, 2, {"number": number, "entry": unknown})
+        tell(peers_of(first).links, 2, {"number": number, "entry": unknown})
         with first.turns.turn():
             pass
         await until(lambda: failures)
         assert f"entry {number} of the cluster's log cannot be read" in failures[0]
-        assert second.peers._member.log.entry == number - 1
+        assert member_of(second).log.entry == number - 1
         assert second.topology.applied >> 10 == number - 1
 
 

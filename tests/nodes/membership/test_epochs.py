@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.etcd import needs_etcd
-from tests.nodes.clusters import Cluster, declare
-from tests.nodes.homes import in_loop, stopped, until
+from tests.nodes.clusters import Cluster, declare, member_of
+from tests.nodes.homes import in_loop, peers_of, stopped, until
 
 from jumpmq.broker.broker import Broker
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put
@@ -31,7 +31,7 @@ async def state_of(asking: Etcd, home: int) -> Configuration:
 def failures_of(broker: Broker) -> list[str]:
     """Why a node wants to end, which it does not in the process of a test."""
     failures: list[str] = []
-    broker.peers._member.etcd.on_failure = failures.append  # type: ignore[attr-defined]
+    member_of(broker).etcd.on_failure = failures.append
     return failures
 
 
@@ -115,8 +115,8 @@ async def test_other_nodes_tell_a_process_that_cannot_reach_etcd_of_a_later_one(
             await until(lambda: all(len(one.running_nodes) == 2 for one in brokers))
             failures = failures_of(first)
             shutil.copytree(tmp_path / f"node-{older}", tmp_path / "copy")
-            monkeypatch.setattr(first.peers._member.etcd.client, "_call", cut_off)
-            for task in list(first.peers._member._tasks):
+            monkeypatch.setattr(member_of(first).etcd.client, "_call", cut_off)
+            for task in list(member_of(first)._tasks):
                 if task.get_name() in ("cluster nodes", "cluster what others say"):  # which watch etcd
                     task.cancel()
             newer = await cluster.started(replace(cluster.config(older), data_dir=tmp_path / "copy"))
@@ -134,5 +134,5 @@ async def cut_off(*arguments: Any) -> Any:
 
 
 def epoch_of_link(broker: Broker, home: int) -> int:
-    link = broker.peers.links.to(home)  # type: ignore[attr-defined]
+    link = peers_of(broker).links.to(home)
     return 0 if link is None else link.epoch

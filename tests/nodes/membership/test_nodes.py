@@ -12,7 +12,7 @@ import pytest
 from tests.cli.commands import run
 from tests.http.api import API
 from tests.nodes.fixed_directory import FixedDirectory
-from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
+from tests.nodes.homes import NODES, config_of, in_loop, nodes, peers_of, propose, started, stopped, until
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -174,7 +174,7 @@ async def test_a_node_that_is_down_refuses_its_share_and_its_queues_say_where_th
         ]
         assert sum(counts) == 90 and all(counts)
         await stopped(brokers[1])
-        await until(lambda: brokers[0].peers.links.homes == [3])
+        await until(lambda: peers_of(brokers[0]).links.homes == [3])
         assert await asyncio.to_thread(_publish, brokers[0].port, keys) == (90 - counts[1], counts[1])
         shard = "sharding: x - two@host - 0"
         text = f"NOT_FOUND - home node 'two@host' of durable queue '{shard}' in vhost '/' is down or inaccessible"

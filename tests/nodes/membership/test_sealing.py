@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.nodes.clusters import Cluster, declare
+from tests.nodes.clusters import Cluster, declare, member_of
 from tests.nodes.homes import in_loop, propose, stopped, until
 
 from jumpmq.broker import Broker, BrokerError
@@ -41,7 +41,7 @@ class Outsider(Etcd):
 
 
 def _member(broker: Broker) -> Member:
-    return broker.peers._member
+    return member_of(broker)
 
 
 class ObservedCluster(Cluster):
@@ -152,7 +152,7 @@ async def test_a_secret_takes_the_place_of_another_while_nodes_run(tmp_path: Pat
         old, new = secrets.token_hex(32), secrets.token_hex(32)
         file = _secret(tmp_path, "secret", old)
         brokers = [await cluster.with_secret(number, file) for number in range(2)]
-        declared = []
+        declared: list[str] = []
         for lines in ([old, new], [new, old], [new]):
             _secret(tmp_path, "secret", *lines)
             for number in range(2):

@@ -14,7 +14,7 @@ import pika
 import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
 from tests.http.api import API
-from tests.nodes.clusters import PERSISTENT, Cluster, declare
+from tests.nodes.clusters import PERSISTENT, Cluster, declare, member_of
 from tests.nodes.homes import in_loop, until
 from tests.waiting import until as soon
 
@@ -58,14 +58,13 @@ async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path)
             await declare(first, "late", limited=True)
         with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
             await declare(first, "later", limited=True)
-        await until(lambda: second.peers._member.standstill.reason)  # where nobody has asked for anything
-        assert first.peers._member.standstill.reason is not None
-        assert "database space exceeded" in first.peers._member.standstill.reason
+        await until(lambda: member_of(second).standstill.reason)  # where nobody has asked for anything
+        reason = member_of(first).standstill.reason
+        assert reason is not None
+        assert "database space exceeded" in reason
         await make_room(asking)
         await until(lambda: "late" in second.topology.vhosts["/"].declared)
-        await until(
-            lambda: first.peers._member.standstill.reason is None and second.peers._member.standstill.reason is None
-        )
+        await until(lambda: member_of(first).standstill.reason is None and member_of(second).standstill.reason is None)
         await declare(first, "again", limited=True)
 
 
@@ -157,15 +156,15 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
         first = await cluster.start(0)
         asking, keys = cluster.client(), Keys("test")
         failures: list[str] = []
-        first.peers._member.etcd.on_failure = failures.append
-        entry = keys.entry(first.peers._member.log.entry + 1)
+        member_of(first).etcd.on_failure = failures.append
+        entry = keys.entry(member_of(first).log.entry + 1)
         await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
-        await until(lambda: first.peers._member.standstill.reason)
-        assert first.peers._member.standstill.reason == "etcd has lost cluster 'test', and has another one of that name"
+        await until(lambda: member_of(first).standstill.reason)
+        assert member_of(first).standstill.reason == "etcd has lost cluster 'test', and has another one of that name"
         with pytest.raises(MetadataTimeout, match="has lost its data"):
             await declare(first, "late", limited=True)
-        await asking.transaction([], [put(keys.id, first.peers._member.me.id), delete(entry)])
-        await until(lambda: first.peers._member.standstill.reason is None)
+        await asking.transaction([], [put(keys.id, member_of(first).me.id), delete(entry)])
+        await until(lambda: member_of(first).standstill.reason is None)
         await declare(first, "again", limited=True)
         assert not failures
 

@@ -10,13 +10,14 @@ import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker
 from tests.brokers import bind, bodies, declare, queue_of, with_channel
-from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.nodes.homes import config_of, homes, in_loop, peers_of, propose, started, stopped, until
 from tests.wire import Basic, Content, WireChannel, login
 
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.upkeep import slices
 from jumpmq.nodes import entry
-from jumpmq.nodes.log.log_link import LOG
 from jumpmq.nodes.timing import Timing
+from jumpmq.nodes.transport.records import LOG
 from jumpmq.topology import Arguments, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
 
@@ -132,7 +133,9 @@ async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for
                 while len(confirmed) < 90:
                     take(channel)
                 (sent,) = [one for one in brokers[0].connections if one.channels]
-                assert sent.channels[1].confirms.unanswered == 0
+                confirms = sent.channels[1].confirms
+                assert confirms is not None
+                assert confirms.unanswered == 0
                 assert sent.channels[1].tally.confirm == 90
 
         client = asyncio.create_task(asyncio.to_thread(work))
@@ -145,7 +148,7 @@ async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for
 @in_loop
 async def test_a_queue_that_refuses_has_only_those_messages_nacked() -> None:
     async with homes(2, durable=False) as brokers:
-        await declare(brokers[1], "full", **{"x-max-length": 2, "x-overflow": "reject-publish"})
+        await declare(brokers[1], "full", {"x-max-length": 2, "x-overflow": "reject-publish"})
         await declare(brokers[1], "free")
 
         def work(channel: Any) -> list[bool]:
@@ -268,7 +271,7 @@ async def test_dead_letters_go_to_other_homes(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
         await declare(brokers[1], "letters")
         dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters", "x-message-ttl": 50}
-        await declare(brokers[0], "dying", **dying)
+        await declare(brokers[0], "dying", dying)
 
         def work(channel: Any) -> None:
             channel.confirm_delivery()
@@ -285,7 +288,7 @@ async def test_dead_letters_wait_for_a_home_that_is_down(tmp_path: Path) -> None
     async with homes(2, tmp_path) as brokers:
         await declare(brokers[1], "letters")
         dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters", "x-message-ttl": 20}
-        await declare(brokers[0], "dying", **dying)
+        await declare(brokers[0], "dying", dying)
         await stopped(brokers[1])
 
         def work(channel: Any) -> None:
@@ -306,7 +309,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
     async with homes(2, tmp_path) as brokers:
         first, second = brokers
         await declare(first, "letters")
-        await declare(second, "dying", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
+        await declare(second, "dying", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
 
         def publish(channel: Any) -> None:
             channel.confirm_delivery()
@@ -318,7 +321,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
 
         await with_channel(first, publish)
         await stopped(second)
-        joins, decided = asyncio.Event(), entry.decided
+        joins, decided = asyncio.Event(), slices.decided
 
         async def held(pending: Any) -> None:
             await joins.wait()
@@ -386,7 +389,7 @@ async def test_who_publishes_faster_than_a_home_takes_is_not_read(tmp_path: Path
     async with homes(3, durable=False) as brokers:
         await declare(brokers[1], "slow")
         await declare(brokers[2], "quick")
-        stalled = brokers[1].peers.links.to(1)
+        stalled = peers_of(brokers[1]).links.to(1)
         assert stalled is not None
         stalled._transport.pause_reading()
         body = bytes(1 << 20)
@@ -415,7 +418,7 @@ async def test_messages_for_a_queue_that_is_not_known_yet_wait_and_the_log_says_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with homes(2, tmp_path, timing=Timing(unknown_queue=0.1)) as (first, second):
-        links = second.peers.links
+        links = peers_of(second).links
         hear, held = links.handlers[LOG], list[bytes]()
         links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
         with first.turns.turn():

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from tests.brokers import bind, bodies, copied, declare, queue_of
-from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.nodes.homes import config_of, homes, in_loop, peers_of, propose, started, stopped, until
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
@@ -39,7 +39,7 @@ async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PE
 
 def kept(broker: Broker) -> list[tuple[int, int, int]]:
     assert broker.peers.outbox is not None
-    return broker.peers.outbox.figures()
+    return peers_of(broker).outbox.figures()
 
 
 async def is_forwarded(broker: Broker, forwarding: Forwarding) -> bool:
@@ -68,7 +68,7 @@ async def test_what_is_for_a_home_that_is_down_waits_also_over_restarts(tmp_path
         await keep(first, "q", b"before")
         await until(lambda: bodies(second, "q") == [b"before"])
         await stopped(second)
-        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not peers_of(first).links.homes)
         assert not await is_forwarded(first, await keep(first, "q", *(b"%d" % number for number in range(5000))))
         await keep(first, "q", b"transient", properties=TRANSIENT)
         await stopped(first)
@@ -92,14 +92,14 @@ async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
         for name in ("a", "b", "c"):
             await declare(second, name)
-        await declare(second, "s", **{"x-queue-type": "stream"})
+        await declare(second, "s", {"x-queue-type": "stream"})
         expected: dict[str, list[bytes]] = {name: [] for name in ("a", "b", "c", "s")}
         for number in range(300):
             name = random.choice("abcs")
             texts = [b"%d-%d" % (number, place) + bytes(random.choice((1, 5000))) for place in range(20)]
             expected[name] += texts
             await keep(first, name, *texts)
-            if random.random() < 0.1 and (link := first.peers.links.to(2)) is not None:  # type: ignore[union-attr]
+            if random.random() < 0.1 and (link := peers_of(first).links.to(2)) is not None:
                 link.close()
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert {name: bodies(second, name) for name in "abc"} == {name: expected[name] for name in "abc"}
@@ -112,7 +112,7 @@ async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
 async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
-        links = first.peers.links
+        links = peers_of(first).links
         answered = links.handlers[TAKEN]
         links.handlers[TAKEN] = lambda link, payload: link.close()
         await keep(first, "q", b"1", b"2")
@@ -134,14 +134,14 @@ async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_whe
         await second.committed()
         killed = tmp_path / "killed"
         copied(tmp_path / "home-2", killed)  # before its commit with the message is on disk
-        answered = first.peers.links.handlers[TAKEN]
-        first.peers.links.handlers[TAKEN] = lambda link, payload: None
+        answered = peers_of(first).links.handlers[TAKEN]
+        peers_of(first).links.handlers[TAKEN] = lambda link, payload: None
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
         await stopped(second)
         shutil.rmtree(tmp_path / "home-2")
         killed.rename(tmp_path / "home-2")
-        first.peers.links.handlers[TAKEN] = answered
+        peers_of(first).links.handlers[TAKEN] = answered
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: kept(first) == [(2, 0, 0)])
         queue = queue_of(second, "q")
@@ -159,23 +159,23 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         await second.committed()
         killed = tmp_path / "killed"
         copied(tmp_path / "home-2", killed)  # before its commit with the message is on disk
-        answered, refusals = first.peers.links.handlers[TAKEN], []
+        answered, refusals = peers_of(first).links.handlers[TAKEN], []
 
         def refused(link: Link, payload: memoryview) -> None:
             if not SLICE_TAKEN.unpack(payload)[2]:
                 refusals.append(SLICE_TAKEN.unpack(payload))
                 answered(link, payload)
 
-        first.peers.links.handlers[TAKEN] = refused
+        peers_of(first).links.handlers[TAKEN] = refused
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
-        second.peers._parts.taking.is_short = lambda: True
+        peers_of(second)._parts.taking.is_short = lambda: True
         await keep(first, "q", b"2")
         await until(lambda: refusals)
         await stopped(second)
         shutil.rmtree(tmp_path / "home-2")
         killed.rename(tmp_path / "home-2")
-        first.peers.links.handlers[TAKEN] = answered
+        peers_of(first).links.handlers[TAKEN] = answered
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: kept(first) == [(2, 0, 0)])
         queue = queue_of(second, "q")
@@ -187,7 +187,7 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
     """A crash forgets which messages were answered."""
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
-        first.peers.links.handlers[TAKEN] = lambda link, payload: None
+        peers_of(first).links.handlers[TAKEN] = lambda link, payload: None
         await keep(first, "q", b"1", b"2")
         await until(lambda: bodies(second, "q") == [b"1", b"2"])
         await second.committed()
@@ -233,7 +233,7 @@ async def test_what_is_damaged_on_its_way_is_named_and_waited_for_no_more(
         first = await started(config_of(1, 2, tmp_path))
         second.set_limits(memory=1 << 30)
         assert first.peers.outbox is not None
-        await until(lambda: not first.peers.outbox.has_for(queue))  # type: ignore[union-attr]
+        await until(lambda: not peers_of(first).outbox.has_for(queue))
         assert kept(first) == [(2, 0, 0)]
         assert "1 messages for" in caplog.text
         await keep(first, "q", b"2")
@@ -313,13 +313,13 @@ async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_cras
         brokers = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
         stack.push_async_callback(lambda: asyncio.gather(*map(stopped, brokers)))
         await declare(brokers[1], "letters")
-        await declare(brokers[0], "dying", **DYING)
+        await declare(brokers[0], "dying", DYING)
         for number in range(120):
             texts = [b"%d-%d" % (number, place) for place in range(random.randrange(1, 100))]
             await die(brokers[0], *texts)
             expected += texts
             chance = random.random()
-            if chance < 0.3 and (link := brokers[random.randrange(2)].peers.links) is not None:  # type: ignore[union-attr]
+            if chance < 0.3 and (link := peers_of(brokers[random.randrange(2)]).links) is not None:
                 for home in link.homes:
                     link.to(home).close()  # type: ignore[union-attr]
             elif chance < 0.35:
@@ -337,10 +337,10 @@ async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_cras
 async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_disk_if_transient(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "letters")
-        await declare(first, "dying", **DYING)
-        await declare(first, "expiring", **DYING, **{"x-message-ttl": 1})
+        await declare(first, "dying", DYING)
+        await declare(first, "expiring", DYING | {"x-message-ttl": 1})
         await stopped(second)
-        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not peers_of(first).links.homes)
         await die(first, b"1", b"2")
         with first.turns.turn():
             dying = queue_of(first, "dying")
@@ -363,11 +363,11 @@ async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_dis
 async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(tmp_path: Path) -> None:
     async with homes(2, tmp_path, timing=Timing(outbox_octets=10_000)) as (first, second):
         await declare(second, "letters")
-        await declare(first, "dying", **DYING, **{"x-message-ttl": 300})
-        await declare(first, "near", **{**DYING, "x-dead-letter-routing-key": "here", "x-message-ttl": 1})
+        await declare(first, "dying", DYING | {"x-message-ttl": 300})
+        await declare(first, "near", {**DYING, "x-dead-letter-routing-key": "here", "x-message-ttl": 1})
         await declare(first, "here")
         await stopped(second)
-        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not peers_of(first).links.homes)
         with first.turns.turn():
             texts = [Message("", b"dying", PERSISTENT, b"%d" % number, persistent=True) for number in range(5000)]
             queue_of(first, "dying").push(texts)
@@ -388,9 +388,9 @@ async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) ->
     """Also where another queue refuses them for a while, and they are tried again."""
     async with homes(2, tmp_path) as (first, second):
         arguments = {"x-dead-letter-exchange": "amq.fanout", "x-queue-type": "quorum", "x-overflow": "reject-publish"}
-        await declare(first, "dying", **arguments, **{"x-dead-letter-strategy": "at-least-once"})
+        await declare(first, "dying", arguments | {"x-dead-letter-strategy": "at-least-once"})
         await declare(second, "letters")
-        await declare(first, "full", **{"x-overflow": "reject-publish", "x-max-length": 1})
+        await declare(first, "full", {"x-overflow": "reject-publish", "x-max-length": 1})
         for queue in ("letters", "full"):
             await bind(first, "amq.fanout", queue)
         await die(first, b"1", b"2")
@@ -406,9 +406,9 @@ async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) ->
 @in_loop
 async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
-        await declare(second, "letters", **{"x-overflow": "reject-publish", "x-max-length": 10})
-        await declare(first, "dying", **DYING)
-        links = first.peers.links
+        await declare(second, "letters", {"x-overflow": "reject-publish", "x-max-length": 10})
+        await declare(first, "dying", DYING)
+        links = peers_of(first).links
         answered = links.handlers[records.ANSWER]
 
         def lost(link: Link, payload: memoryview) -> None:
@@ -428,7 +428,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
 async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
     """A home starts again from its files as they are now."""
     here, copy = directory / f"home-{place + 1}", directory / "copy"
-    await brokers[place].peers.lifecycle.stop()  # type: ignore[union-attr]
+    await peers_of(brokers[place]).lifecycle.stop()
     copied(here, copy)
     await stopped(brokers[place])
     shutil.rmtree(here)
@@ -486,7 +486,7 @@ async def test_large_messages_and_many_queues_go_in_slices(tmp_path: Path) -> No
 @in_loop
 async def test_a_queue_whose_home_does_not_know_of_it_yet_is_waited_for(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
-        links = second.peers.links
+        links = peers_of(second).links
         hear, held = links.handlers[LOG], list[bytes]()
         links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
         with first.turns.turn():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.http.api import API
 from tests.nodes.fixed_directory import FixedDirectory
-from tests.nodes.homes import config_of, in_loop, propose, started, stopped, until
+from tests.nodes.homes import config_of, in_loop, peers_of, propose, started, stopped, until
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until as soon
 
@@ -26,7 +26,7 @@ async def test_a_worker_that_has_a_shard_of_another_node_ends_all_the_same(tmp_p
         shard = first.topology.vhosts["/"].declared["sharding: x - one@host - 0"]
         await propose(first, MoveQueue("/", shard.name, shard.id, 3))
         await until(lambda: not shard.definition.before)
-        third.peers.relocating.decide(True)
+        peers_of(third).relocating.decide(True)
         await until(lambda: list(first.topology.homes) == [1, 2])
         assert first.topology.vhosts["/"].declared[shard.name].definition.home == 2
 

@@ -9,15 +9,15 @@ import pika
 import pytest
 from tests.brokers import bind, bodies, copied, declare, queue_of, with_channel
 from tests.nodes.channels.test_remote_channels import filled
-from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.nodes.homes import config_of, homes, in_loop, peers_of, propose, started, stopped, until
 from tests.nodes.messages.test_outbox import keep
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.http.warnings.moves import standing_still
-from jumpmq.nodes.moves.moving import HAND
 from jumpmq.nodes.timing import Timing
+from jumpmq.nodes.transport.records import HAND
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.topology import (
@@ -61,7 +61,7 @@ def publish(broker: Broker, exchange: str, key: str, first: int, count: int) -> 
 async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(tmp_path: Path, kind: str) -> None:
     async with homes(3, tmp_path) as brokers:
         first, second, third = brokers
-        await declare(first, "q", **{"x-queue-type": kind})
+        await declare(first, "q", {"x-queue-type": kind})
         await bind(first, "amq.fanout", "q")
         await publish(first, "amq.fanout", "", 0, 3000)
         publishing = asyncio.ensure_future(
@@ -76,7 +76,7 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
         assert [one for one in found if one >= 10_000] == list(range(10_000, 11_000))
         assert state_of(first.topology) == state_of(second.topology) == state_of(third.topology)
         assert first.peers.outbox is not None
-        assert not any(count or octets for _, count, octets in first.peers.outbox.figures())
+        assert not any(count or octets for _, count, octets in peers_of(first).outbox.figures())
         for broker in brokers:
             await stopped(broker)
         again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
@@ -90,7 +90,7 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
 async def test_what_rests_goes_along_and_rests_on_as_long(tmp_path: Path, kind: str) -> None:
     async with homes(2, tmp_path) as brokers:
         retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
-        await declare(brokers[0], "q", **{"x-queue-type": kind}, **retries)
+        await declare(brokers[0], "q", {"x-queue-type": kind} | retries)
         await publish(brokers[0], "", "q", 0, 5)
 
         def put_back(channel: Any) -> None:
@@ -267,7 +267,7 @@ async def test_it_goes_on_after_either_home_was_away(tmp_path: Path) -> None:
 @in_loop
 async def test_deliveries_of_a_quorum_queue_are_counted_on(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
-        await declare(brokers[0], "q", **{"x-queue-type": "quorum", "x-delivery-limit": 4})
+        await declare(brokers[0], "q", {"x-queue-type": "quorum", "x-delivery-limit": 4})
         await publish(brokers[0], "", "q", 0, 2)
 
         def reject(channel: Any) -> None:
@@ -292,7 +292,7 @@ async def test_deliveries_of_a_quorum_queue_are_counted_on(tmp_path: Path) -> No
 @in_loop
 async def test_what_was_delivered_is_marked_also_when_all_homes_have_ended_in_order(tmp_path: Path, kind: str) -> None:
     async with homes(2, tmp_path) as brokers:
-        await declare(brokers[0], "q", **{"x-queue-type": kind})
+        await declare(brokers[0], "q", {"x-queue-type": kind})
         await publish(brokers[0], "", "q", 0, 3)
         await with_channel(brokers[0], lambda channel: channel.basic_get("q"))
         await move(brokers[0], "q", 2)
@@ -312,7 +312,7 @@ async def test_what_was_delivered_is_marked_also_when_all_homes_have_ended_in_or
 @in_loop
 async def test_back_and_forth(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
-        await declare(brokers[0], "q", **{"x-max-length": 100})
+        await declare(brokers[0], "q", {"x-max-length": 100})
         published = 0
         for home in (2, 3, 1, 2, 1):
             await publish(brokers[home - 1], "", "q", published, 30)
@@ -486,7 +486,7 @@ def read(broker: Broker, name: str) -> list[tuple[int, int]]:
 async def test_a_stream_moves_with_its_files_and_offsets(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
         first, second, third = brokers
-        await declare(first, "s", **{"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2000})
+        await declare(first, "s", {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2000})
         await publish(third, "", "s", 0, 500)
         files = (tmp_path / "home-1" / "streams").glob("*/*")
         before = {path.name: path.stat().st_ino for path in files}
@@ -515,7 +515,7 @@ async def test_a_stream_moves_with_its_files_and_offsets(tmp_path: Path) -> None
 @in_loop
 async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
-        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
+        await declare(brokers[0], "s", {"x-queue-type": "stream"})
         await publish(brokers[0], "", "s", 0, 50)
         arguments = {"x-stream-offset": "first", "x-consumer-group": "g"}
 
@@ -554,7 +554,7 @@ async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
 async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
     """The directories as they are at each step of a move are those of a crash there."""
     async with homes(3, tmp_path / "running") as brokers:
-        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
+        await declare(brokers[0], "s", {"x-queue-type": "stream"})
         await publish(brokers[2], "", "s", 0, 200)
         await move(brokers[2], "s", 2)
         publishing = asyncio.ensure_future(publish(brokers[2], "", "s", 200, 100))
@@ -584,10 +584,10 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
     arguments = {"x-stream-offset": "first", "x-consumer-group": "g"}
     async with homes(2, tmp_path / "running") as brokers:
         first, second = brokers
-        await declare(first, "s", **{"x-queue-type": "stream"})
+        await declare(first, "s", {"x-queue-type": "stream"})
         await publish(first, "", "s", 0, 20)
         await with_channel(first, lambda channel: read_by_group(channel, 15, arguments))
-        handlers, held = second.peers.links.handlers, []
+        handlers, held = peers_of(second).links.handlers, []
         handed = handlers[HAND]
         handlers[HAND] = lambda link, payload: held.append((link, bytes(payload)))
         await move(first, "s", 2)
@@ -604,7 +604,10 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
     await until(lambda: is_over(*again))
     await again[1].committed()
     assert read(again[1], "s") == [(number, number) for number in range(23)]
-    position = queue_of(again[1], "s").offsets.get("g")
+    offsets = queue_of(again[1], "s").offsets
+    assert offsets is not None
+    position = offsets.get("g")
+    assert position is not None
     assert 15 <= position.offset <= 23
 
 
@@ -652,8 +655,8 @@ async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
     before or after the queue begins to move."""
     async with homes(3, tmp_path) as brokers:
         first, second, third = brokers
-        await declare(third, "dead", **arguments)
-        await declare(first, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        await declare(third, "dead", arguments)
+        await declare(first, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
         await publish(first, "", "q", 0, 10)
         rejected, moving_on = threading.Event(), threading.Event()
 
@@ -693,8 +696,8 @@ async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
 async def test_a_queue_stays_until_the_homes_of_its_dead_letters_have_answered(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
         first, _, third = brokers
-        await declare(third, "dead", **REFUSING)
-        await declare(first, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        await declare(third, "dead", REFUSING)
+        await declare(first, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
         await publish(first, "", "q", 0, 1)
         third.alarms.disk_free_limit = 1 << 60
         third.alarms.look()  # so that it answers nothing

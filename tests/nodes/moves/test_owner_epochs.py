@@ -28,7 +28,7 @@ async def epoch_at(broker: Broker) -> int:
 async def test_a_queue_that_moves_goes_on_with_higher_numbers(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
         first, second = brokers
-        await declare(first, "q", **{"x-single-active-consumer": True})
+        await declare(first, "q", {"x-single-active-consumer": True})
         first.topology.epochs.observe(first.topology.epochs.draw() + HOUR)  # its clock is an hour ahead
         there = [await epoch_at(first), await epoch_at(second)]
         await move(first, "q", 2)

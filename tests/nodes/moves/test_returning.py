@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -40,7 +41,7 @@ class Nodes:
         """The management of the first node."""
         return f"http://guest:guest@127.0.0.1:{self.one.http_port}"
 
-    def put(self, path: str, body: dict) -> None:
+    def put(self, path: str, body: dict[str, Any]) -> None:
         """Have something be there."""
         requests.put(f"{self.url}/api/{path}", json=body, timeout=10).raise_for_status()
 
@@ -102,14 +103,14 @@ def nodes(directory: Path) -> Iterator[Nodes]:
             yield found
 
 
-def consumed(port: int, queue: str, consumers: int, arguments: dict | None = None) -> Counter[int]:
+def consumed(port: int, queue: str, consumers: int, arguments: dict[str, Any] | None = None) -> Counter[int]:
     """The messages that so many consumers of a queue get, until nothing more comes."""
     found: Counter[int] = Counter()
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)
 
-        def take(_channel, method, _properties, body: bytes) -> None:
+        def take(_channel: object, method: Any, _properties: object, body: bytes) -> None:
             found[int(body)] += 1
             channel.basic_ack(method.delivery_tag)
 

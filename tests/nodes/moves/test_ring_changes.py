@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +166,14 @@ def test_keys_stay_in_order_while_rings_change_under_load(running: RunningHomes,
     members = [member(running, home, checker) for home in HOMES]
     for thread in threads:
         thread.start()
+
+    def is_past(moment: float) -> bool:
+        return time.monotonic() > moment
+
     chance, bound = random.Random(1), {f"q{home}": home for home in HOMES}
     for number in range(16):
         until = time.monotonic() + 0.15
-        soon(lambda until=until: time.monotonic() > until, *members, settle=chance.random() < 0.7)
+        soon(partial(is_past, until), *members, settle=chance.random() < 0.7)
         home = chance.choice(HOMES)
         if number % 3 == 2:
             name = chance.choice(sorted(bound))

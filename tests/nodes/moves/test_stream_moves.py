@@ -3,14 +3,15 @@
 import asyncio
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import declare, queue_of, with_channel
+from tests.brokers import copied, declare, queue_of, with_channel
 from tests.nodes.fixed_directory import FixedDirectory
-from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
-from tests.nodes.moves.test_moving import copied, is_over, publish, read
+from tests.nodes.homes import NODES, config_of, in_loop, nodes, peers_of, propose, started, stopped, until
+from tests.nodes.moves.test_moving import is_over, publish, read
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
@@ -18,7 +19,9 @@ from jumpmq.broker.memory import resources
 from jumpmq.nodes.moves import stream_copies, stream_moves
 from jumpmq.nodes.moves.stream_offers import StreamOffers
 from jumpmq.nodes.timing import Timing
+from jumpmq.nodes.transport.records import COPY, GIVEN, PIECE
 from jumpmq.store.files import Files
+from jumpmq.store.stream_copy import SegmentCopy
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import DeleteQueue, DeleteVirtualHost, ForgetNode, SetPolicy
 
@@ -57,7 +60,7 @@ async def over(directory: Path, *brokers: Broker) -> None:
 async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
     async with nodes(3, tmp_path) as brokers:
         first, second, third = brokers
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(third, "", "s", 0, 500)
         assert len(segments(tmp_path)) > 2
         stream = queue_of(first, "s")
@@ -88,7 +91,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
 async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
     """Those of a group by what they have settled, others by the offset that they give."""
     async with nodes(2, tmp_path, timing=Timing(settle_grace=0.5)) as brokers:
-        await declare(brokers[0], "s", **SMALL)
+        await declare(brokers[0], "s", SMALL)
         await publish(brokers[0], "", "s", 0, 50)
 
         def consume(channel: Any, offset: bool) -> list[tuple[int, int, bool]]:
@@ -121,8 +124,7 @@ async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
 
         half = [threading.Event(), threading.Event()]
         consuming = [
-            asyncio.ensure_future(with_channel(brokers[1], lambda channel, offset=offset: consume(channel, offset)))
-            for offset in (False, True)
+            asyncio.ensure_future(with_channel(brokers[1], partial(consume, offset=offset))) for offset in (False, True)
         ]
         await asyncio.gather(*(asyncio.to_thread(event.wait) for event in half))
         move(brokers[0], "s", 2)
@@ -135,7 +137,7 @@ async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
 @in_loop
 async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest follows; what a crash has spoiled of the copy is copied again."""
-    written, write = [0], stream_copies.SegmentCopy.write
+    written, write = [0], SegmentCopy.write
     room = threading.Event()
 
     def slow(self: Any, octets: bytes, *, last: bool) -> None:
@@ -144,7 +146,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
         write(self, octets, last=last)
         written[0] += len(octets)
 
-    monkeypatch.setattr(stream_copies.SegmentCopy, "write", slow)
+    monkeypatch.setattr(SegmentCopy, "write", slow)
     known = FixedDirectory("cluster", "s" * 64)
 
     async def start(home: int) -> Broker:
@@ -152,7 +154,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
 
     first, second = await start(1), await start(2)
     try:
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
         octets = sum(extent.size for extent in queue_of(first, "s").extents)  # type: ignore[attr-defined]
         move(first, "s", 2)
@@ -187,7 +189,7 @@ async def test_what_cannot_be_copied_stays_and_serves(
     """A disk without room or that fails, and a segment that is damaged; nothing is left at the other node."""
     async with nodes(2, tmp_path) as brokers:
         first, second = brokers
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
 
         async def fails(reason: str) -> None:
@@ -210,7 +212,7 @@ async def test_what_cannot_be_copied_stays_and_serves(
             def write(self: Any, octets: bytes, *, last: bool) -> None:
                 no_room(self._files, 0, 0, [octets])
 
-            full.setattr(stream_copies.SegmentCopy, "write", write)
+            full.setattr(SegmentCopy, "write", write)
             await fails("No space left on device")
         path = segments(tmp_path)[1]
         whole = path.read_bytes()
@@ -229,14 +231,14 @@ async def test_what_cannot_be_copied_stays_and_serves(
 async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, held, room = stream_copies.SegmentCopy.write, threading.Event(), threading.Event()
+    write, held, room = SegmentCopy.write, threading.Event(), threading.Event()
 
     def slow(self: Any, octets: bytes, *, last: bool) -> None:
         held.set()
         assert room.wait(120)
         write(self, octets, last=last)
 
-    monkeypatch.setattr(stream_copies.SegmentCopy, "write", slow)
+    monkeypatch.setattr(SegmentCopy, "write", slow)
 
     async def begin() -> None:
         held.clear()
@@ -248,14 +250,14 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
         first, second = brokers
         try:
             for _ in range(2):
-                await declare(first, "s", **SMALL)
+                await declare(first, "s", SMALL)
                 await publish(first, "", "s", 0, 500)
                 await begin()
                 await propose(second, DeleteQueue("/", "s", second.topology.vhosts["/"].declared["s"].id))
                 room.set()
                 await until(lambda: not list(tmp_path.glob("home-2/streams/*.coming")))
                 assert not first.home_figures.state().moves
-            await declare(first, "s", **SMALL)
+            await declare(first, "s", SMALL)
             await publish(first, "", "s", 0, 500)
             await begin()
             first.peers.moves.stop_copy(first.topology.vhosts["/"].declared["s"])
@@ -282,17 +284,19 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
 async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_path: Path) -> None:
     """Retention removed the file that the earlier attempt had asked for."""
     async with nodes(2, tmp_path) as (first, second):
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
-        begun = second.peers.links.handlers[stream_copies.COPY]
-        late = stream_copies.GIVEN.pack(queue_of(first, "s").id, 1000, 0, 0, False)
+        begun = peers_of(second).links.handlers[COPY]
+        late = GIVEN.pack(queue_of(first, "s").id, 1000, 0, 0, False)
 
         def answered(*arguments: Any) -> None:
             begun(*arguments)
-            second.peers.links.handlers[stream_copies.COPY] = begun
-            second.peers.links.handlers[stream_copies.PIECE](second.peers.links.to(1), memoryview(late))
+            peers_of(second).links.handlers[COPY] = begun
+            link = peers_of(second).links.to(1)
+            assert link is not None
+            peers_of(second).links.handlers[PIECE](link, memoryview(late))
 
-        second.peers.links.handlers[stream_copies.COPY] = answered
+        peers_of(second).links.handlers[COPY] = answered
         move(first, "s", 2)
         await over(tmp_path, first, second)
         assert read(second, "s") == [(number, number) for number in range(500)]
@@ -314,7 +318,7 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
     monkeypatch.setattr(StreamFiles, "finish_coming", finish_coming)
     async with nodes(2, tmp_path, timing=Timing(asked_again=0.1)) as brokers:
         first, second = brokers
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
         move(first, "s", 2)
         what = "which it refused: No space left on device"
@@ -343,7 +347,7 @@ async def test_what_is_lost_at_the_last_moment_is_told_and_the_rest_arrives(
     monkeypatch.setattr(StreamOffers, "copied", losing)
     async with nodes(2, tmp_path) as brokers:
         first, second = brokers
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
         move(first, "s", 2)
         await until(lambda: "s" in second.topology.vhosts["/"].queues)
@@ -362,7 +366,7 @@ async def test_streams_are_rebalanced_and_wait_for_each_other(tmp_path: Path, mo
         first, second = brokers
         names = [f"s{number}" for number in range(6)]
         for name in names:
-            await declare(first, name, **SMALL)
+            await declare(first, name, SMALL)
             await publish(first, "", name, 0, 20)
         first.peers.moves.rebalance()
         await until(lambda: len(second.topology.vhosts["/"].queues) == 3)
@@ -381,7 +385,7 @@ async def test_streams_are_rebalanced_and_wait_for_each_other(tmp_path: Path, mo
 async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
     async with nodes(2, tmp_path) as brokers:
         first, second = brokers
-        await declare(first, "s", **SMALL)
+        await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 20)
         await stopped(second)
         move(first, "s", 2)
@@ -403,7 +407,7 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
 
     known = FixedDirectory("cluster", "s" * 64)
     first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
-    await declare(first, "s", **SMALL)
+    await declare(first, "s", SMALL)
     await stopped(second)
     of_stream, of_none = leave(first.topology.vhosts["/"].declared["s"].id), leave(77)
     second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known, Timing(copies_look=0.1))
@@ -420,7 +424,7 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
     """The directories as they are at each step of a move are those of a crash there."""
     timing = Timing(near_octets=1000)
     async with nodes(2, tmp_path / "running", timing=timing) as brokers:
-        await declare(brokers[0], "s", **SMALL)
+        await declare(brokers[0], "s", SMALL)
         await publish(brokers[1], "", "s", 0, 500)
         move(brokers[0], "s", 2)
         await brokers[0].committed()

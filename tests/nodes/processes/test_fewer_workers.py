@@ -77,14 +77,13 @@ def contents(broker: jumpmq.RunningBroker) -> dict[str, list[int]]:
 
 
 def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Path) -> None:
-    settings = {"data_dir": tmp_path, "queue_leader_locator": "balanced"}
+    settings: dict[str, Any] = {"data_dir": tmp_path, "queue_leader_locator": "balanced"}
     with jumpmq.running(workers=3, **settings) as broker:
         filled(broker)
     with jumpmq.running(workers=2, **settings) as broker:
         until(lambda: homes_in(tmp_path) == 2)
         assert [one["home"] for one in workers(broker)] == [1, 2]
-        for check in ("alarms", "local-alarms"):
-            until(lambda check=check: passes(broker, check))  # type: ignore[misc]
+        until(lambda: all(passes(broker, check) for check in ("alarms", "local-alarms")))
     with jumpmq.running(workers=1, **settings) as broker:
         until(lambda: homes_in(tmp_path) == 1)
     assert not (tmp_path / "homes").exists()

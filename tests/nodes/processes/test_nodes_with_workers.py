@@ -32,6 +32,11 @@ def node(directory: Path, name: str, member: EtcdMember, workers: int, *more: st
     return JumpMQ(directory / name, f"{name}@host", options)
 
 
+def closed(connection: pika.BlockingConnection) -> None:
+    if connection.is_open:
+        connection.close()
+
+
 @contextmanager
 def channels(*brokers: JumpMQ, each: int = 1) -> Iterator[list[Any]]:
     """A channel with confirms on each of so many connections to each broker."""
@@ -40,7 +45,7 @@ def channels(*brokers: JumpMQ, each: int = 1) -> Iterator[list[Any]]:
         for broker in brokers:
             for _ in range(each):
                 connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
-                stack.callback(lambda one=connection: one.is_open and one.close())
+                stack.callback(closed, connection)
                 found.append(connection.channel())
                 found[-1].confirm_delivery()
         yield found

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.etcd import etcd, needs_etcd
@@ -25,13 +26,14 @@ def test_a_running_broker_is_a_node_of_the_cluster_of_its_settings(tmp_path: Pat
 
     with etcd(tmp_path) as members:
         url = members[0].url
-        settings = {"cluster": "test", "etcd": url, "node": "one@host"}
-        with jumpmq.running(data_dir=tmp_path / "data", process=process, **settings) as running:
+        with jumpmq.running(
+            data_dir=tmp_path / "data", process=process, cluster="test", etcd=url, node="one@host"
+        ) as running:
             assert running.node == "one@host"
             assert asyncio.run(names(url)), "no node is announced"
 
 
 @pytest.mark.parametrize("settings", [{"cluster": "test"}, {"homes": 2}])
-def test_settings_of_one_of_several_processes_do_not_make_a_broker_alone(settings: dict[str, object]) -> None:
+def test_settings_of_one_of_several_processes_do_not_make_a_broker_alone(settings: dict[str, Any]) -> None:
     with pytest.raises(BrokerError, match="one of several processes"):
-        asyncio.run(start(Config(port=0, **settings)))  # type: ignore[arg-type]
+        asyncio.run(start(Config(port=0, **settings)))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def connected(url: str, count: int = 1) -> Iterator[list[Any]]:
         connection.close()
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not is_so():  # noqa: ASYNC110 - other processes set no event
             await asyncio.sleep(0.02)
@@ -134,11 +135,14 @@ async def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(tmp
                     for queue in (f"{round}-{place}" for round in range(rounds) for place in range(2)):
                         publish_when_up(channel, queue)
 
+        def are_ready_without(pid: int) -> bool:
+            return homes.all_ready and pid not in homes.pids
+
         for round in range(2):
             await asyncio.to_thread(declare_and_publish, round)
             before = homes.pids[round]
             os.kill(before, signal.SIGKILL)
-            await until(lambda before=before: homes.all_ready and before not in homes.pids)
+            await until(partial(are_ready_without, before))
             await asyncio.to_thread(publish_to_all, round + 1)
 
 

@@ -281,8 +281,8 @@ def test_followers_index_their_copies_and_remove_what_is_consumed(three: Machine
     assert there[there.index(first) :] == list(range(first, there[-1] + 1)), "a member that is away may need them"
     three.start(3)
     three.all_in_set()
-    for number in (2, 3):
-        until(lambda number=number: not (three.directory(number) / DIRECTORY / file_name(first)).exists())
+    of_others = [three.directory(number) / DIRECTORY / file_name(first) for number in (2, 3)]
+    until(lambda: not any(file.exists() for file in of_others))
     three.all_in_set()
     three.end(1)
     for number in (2, 3):

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.nodes.homes import homes, in_loop, until
+from tests.nodes.homes import homes, in_loop, peers_of, until
 
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.timing import TIMING, Timing
@@ -35,10 +35,10 @@ async def two(timing: Timing = TIMING) -> AsyncIterator[tuple[ReplicaSessions, R
     async with homes(2, durable=False, timing=timing) as brokers:
         found = []
         for broker in brokers:
-            sessions = broker.peers._parts.sessions  # type: ignore[attr-defined]
+            sessions = peers_of(broker)._parts.sessions
             sessions.node_at = "n{}".format
             found.append(sessions)
-        await until(lambda: brokers[0].peers.links.homes and brokers[1].peers.links.homes)  # type: ignore[attr-defined]
+        await until(lambda: peers_of(brokers[0]).links.homes and peers_of(brokers[1]).links.homes)
         yield found[0], found[1]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.nodes.homes import in_loop, until
 from tests.store.opened import Opened, make_messages
@@ -18,7 +19,7 @@ from jumpmq.store.log import DIRECTORY, file_name
 class Shipped:
     """A home with commits of several sizes, and what was shipped of it."""
 
-    def __init__(self, directory: Path, **sizes: int) -> None:
+    def __init__(self, directory: Path, **sizes: Any) -> None:
         opened = Opened(directory, segment_bytes=1 << 18)
         opened.store.keep_from(1)
         last = 0
@@ -42,7 +43,8 @@ class Shipped:
 
     def received(self) -> list[tuple[int, bytes]]:
         """Whole commits by position, as a follower makes them of the pieces."""
-        found, checks = [], None
+        found: list[tuple[int, bytes]] = []
+        checks = None
         for frame in self.frames:
             if isinstance(frame, Segment):
                 checks = CommitChecks(frame.stretch)

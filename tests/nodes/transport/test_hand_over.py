@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -38,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JumpMQ]:
         yield broker
 
 
-def put(broker: JumpMQ, vhost: str, **words: object) -> requests.Response:
+def put(broker: JumpMQ, vhost: str, **words: Any) -> requests.Response:
     return requests.put(f"http://127.0.0.1:{broker.http_port}/api/vhosts/{vhost}", json=words, auth=LOGIN, timeout=30)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.nodes.homes import homes, in_loop, until
+from tests.nodes.homes import homes, in_loop, peers_of, until
 
 from jumpmq.nodes.transport.link import JOINED, Link
 
@@ -13,11 +13,11 @@ async def test_parts_that_follow_each_other_are_one_record_and_nothing_passes_th
     async with homes(2, durable=False) as (first, second):
         found: list[tuple[int, bytes]] = []
         for kind in (200, 201, 202):
-            second.peers.links.handlers[kind] = lambda link, payload, kind=kind: found.append(  # type: ignore[misc]
+            peers_of(second).links.handlers[kind] = lambda link, payload, kind=kind: found.append(  # type: ignore[misc]
                 (kind, bytes(payload))
             )
-        await until(lambda: first.peers.links.to(2))  # type: ignore[union-attr]
-        link = first.peers.links.to(2)
+        await until(lambda: peers_of(first).links.to(2))
+        link = peers_of(first).links.to(2)
         assert link is not None
         large = b"7" * (JOINED // 2)
         with first.turns.turn():
@@ -43,7 +43,7 @@ async def test_a_link_that_proves_itself_after_the_stop_does_not_come_up(monkeyp
             held.append(link)
 
     async with homes(2, durable=False) as (first, _):
-        links = first.peers.links
+        links = peers_of(first).links
         await until(lambda: links.homes)
         monkeypatch.setattr(Link, "connection_made", connection_made)
         links.to(2).close()  # type: ignore[union-attr]

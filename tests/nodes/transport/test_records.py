@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.nodes.homes import homes, in_loop
+from tests.nodes.homes import homes, in_loop, peers_of
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
@@ -140,6 +140,6 @@ def test_golden_octets_are_what_is_sent(name: str, octets: bytes) -> None:
 @in_loop
 async def test_homes_act_on_every_kind_of_the_table(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
-        acted_on = {kind for broker in brokers for kind in broker.peers.links.handlers}
+        acted_on = {kind for broker in brokers for kind in peers_of(broker).links.handlers}
     of_the_link = {records.HELLO, records.ALIVE, records.PROOF}
     assert acted_on == {kind.number for kind in TABLE} - of_the_link

@@ -6,7 +6,7 @@ from typing import Any
 
 import pika
 from tests.brokers import declare, queue_of, with_channel
-from tests.nodes.homes import homes, in_loop, until
+from tests.nodes.homes import homes, in_loop, peers_of, until
 
 from jumpmq.nodes.messages.enqueue import IN_FLIGHT_MOST
 from jumpmq.nodes.timing import Timing
@@ -49,7 +49,7 @@ async def test_channels_of_a_client_that_does_not_read_share_a_window(tmp_path: 
         assert ready > MESSAGES // 2
         assert waiting < 4 * WINDOW
         assert found == [len(BODY)] * MESSAGES
-        served = brokers[1].peers._parts.served  # type: ignore[union-attr]
+        served = peers_of(brokers[1])._parts.served
         await until(lambda: not served._served and not served._windows)
 
 
@@ -82,7 +82,7 @@ async def test_answers_for_a_home_that_does_not_read_hold_up_who_sends_them(tmp_
         asking = asyncio.create_task(with_channel(brokers[0], ask))
         answering = asyncio.create_task(with_channel(brokers[1], answer))
         await address
-        links = [broker.peers.links for broker in brokers]  # type: ignore[union-attr]
+        links = [peers_of(broker).links for broker in brokers]
         here, there = links[0].to(2), links[1].to(1)
         assert here is not None and there is not None
         here._transport.pause_reading()

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import trustme
 import uvloop
 from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import in_loop, nodes, propose, until
@@ -25,10 +26,10 @@ from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport import link as link_module
-from jumpmq.nodes.transport import tls as tls_module
 from jumpmq.nodes.transport.directory import Address
-from jumpmq.nodes.transport.link import HEADER, HELLO, KEPT, PROOF, ROOM, Link
+from jumpmq.nodes.transport.link import HEADER, KEPT, ROOM, Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import HELLO, PROOF
 from jumpmq.nodes.transport.tls import HANDSHAKES, TLSSockets
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
@@ -190,7 +191,7 @@ async def test_there_is_room_behind_a_long_record() -> None:
 @in_loop
 @pytest.mark.parametrize("other", [{"secret": "t" * 64}, {"cluster": "d"}], ids=["secret", "cluster"])
 async def test_a_home_of_another_cluster_is_refused(other: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    known, foreign = directory(), directory(**other)  # type: ignore[arg-type]
+    known, foreign = directory(), directory(**other)
     async with ends((1, known)) as (one,):
         foreign.put(1, known.addresses[1])
         known.put(2, ("127.0.0.1", 1))
@@ -208,7 +209,7 @@ async def test_an_end_between_two_homes_is_refused_though_it_relays_the_proofs(
     async with ends((1, known)) as (one,):
         real = known.addresses[1]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls_module.trustme.CA().issue_cert("middle").configure_cert(context)
+        trustme.CA().issue_cert("middle").configure_cert(context)
         tasks = set()
 
         async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

@@ -3,18 +3,25 @@
 import os
 import re
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Browser
 from tests.etcd import etcd, needs_etcd
 from tests.http.api import API, publish
+from tests.http.site.conftest import Site
 from tests.http.site.test_trouble import window
 from tests.http.site.test_views import problems
 from tests.nodes.homes import NODES
-from tests.nodes.management.running_homes import running_nodes
+from tests.nodes.management.running_homes import RunningHomes, running_nodes
 from tests.waiting import until
 
+import jumpmq
 from jumpmq.http.warnings.nodes import STARTED_TOGETHER
 from jumpmq.testing import HOST, JumpMQ
 
@@ -22,23 +29,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHomes]:
     with running_nodes(3, tmp_path_factory.mktemp("nodes")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def broker(nodes):
+def broker(nodes: RunningHomes) -> jumpmq.RunningBroker:
     """The page of the first node; clients are at the last."""
     return nodes.endpoints
 
 
 @pytest.fixture
-def at(nodes):
+def at(nodes: RunningHomes) -> Iterator[Callable[[int], BlockingChannel]]:
     """A channel at a node, by its number."""
     connections = []
 
-    def open_channel(home):
+    def open_channel(home: int) -> BlockingChannel:
         connections.append(pika.BlockingConnection(pika.URLParameters(nodes.url(home))))
         return connections[-1].channel()
 
@@ -48,15 +55,17 @@ def at(nodes):
             connection.close()
 
 
-def incidents(api, *kinds):
+def incidents(api: API, *kinds: str) -> list[dict[str, Any]]:
     return [one for one in api.get("incidents") if one["kind"] in kinds]
 
 
-def test_no_problems_are_said_of_all_nodes(site):
+def test_no_problems_are_said_of_all_nodes(site: Site) -> None:
     site.see(r"No problems on 3 of 3 nodes")
 
 
-def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
+def test_alarms_of_other_nodes_are_told(
+    nodes: RunningHomes, api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     channel = at(3)
     channel.queue_declare("held", durable=True)
     publish(channel, "held", [b"x"])
@@ -73,7 +82,9 @@ def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
     channel.queue_delete("held")
 
 
-def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(api, site, at):
+def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(
+    api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     channel = at(2)
     channel.exchange_declare("clicks", "x-modulus-hash", durable=True)
     api.request("PUT", "policies", "/", "clicks", json={"pattern": "^clicks$", "definition": {"shards-per-node": 2}})
@@ -97,7 +108,9 @@ def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(api, si
     channel.exchange_delete("clicks")
 
 
-def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(nodes, api, site, at):
+def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(
+    nodes: RunningHomes, api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     first = at(1)
     first.exchange_declare("payments", "x-consistent-hash", durable=True)
     for number in range(4):
@@ -122,11 +135,13 @@ def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(n
         first.queue_delete(f"payments-{number}")
 
 
-def of_ring(api, name, *what):
+def of_ring(api: API, name: str, *what: str) -> Any:
     return api.get("exchanges", "/", name, "ring", *what)
 
 
-def test_a_node_is_drained_from_the_page(nodes, api, site, at):
+def test_a_node_is_drained_from_the_page(
+    nodes: RunningHomes, api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     channel = at(2)
     for number in range(3):
         channel.queue_declare(f"drained-{number}", durable=True)
@@ -159,7 +174,9 @@ def test_a_node_is_drained_from_the_page(nodes, api, site, at):
         api.request("DELETE", "queues", "/", f"drained-{number}")
 
 
-def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(nodes, api, site, at):
+def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(
+    nodes: RunningHomes, api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     there = at(3)
     there.exchange_declare("orders", "x-consistent-hash", durable=True)
     for number in range(2):
@@ -206,7 +223,9 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         nodes.run(nodes.come_back(3))
 
 
-def test_a_policy_counts_what_queues_of_other_nodes_lose_and_says_where_it_cannot(nodes, api, site, at):
+def test_a_policy_counts_what_queues_of_other_nodes_lose_and_says_where_it_cannot(
+    nodes: RunningHomes, api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     for home in (2, 3):
         channel = at(home)
         channel.queue_declare(f"cut-{home}", durable=True)
@@ -230,7 +249,9 @@ def test_a_policy_counts_what_queues_of_other_nodes_lose_and_says_where_it_canno
         at(1).queue_delete(f"cut-{home}")
 
 
-def test_what_spark_reads_at_another_node_is_not_called_unattended(api, site, at):
+def test_what_spark_reads_at_another_node_is_not_called_unattended(
+    api: API, site: Site, at: Callable[[int], BlockingChannel]
+) -> None:
     channel = at(2)
     for name in ("spark-reads", "nobody-takes"):
         channel.queue_declare(name, durable=True)
@@ -247,12 +268,14 @@ def test_what_spark_reads_at_another_node_is_not_called_unattended(api, site, at
         channel.queue_delete(name)
 
 
-def message(key):
+def message(key: str) -> dict[str, Any]:
     return {"routing_key": key, "payload": "x", "payload_encoding": "string", "properties": {}}
 
 
 @needs_etcd
-def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, browser, pictures):
+def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(
+    tmp_path: Path, browser: Browser, pictures: Path
+) -> None:
     """Three processes and an etcd, one node killed: no page of the others says that all is well."""
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(tmp_path))
@@ -288,7 +311,7 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, 
 
 
 @needs_etcd
-def test_copies_of_a_home_are_set_and_shown(tmp_path, browser, pictures):
+def test_copies_of_a_home_are_set_and_shown(tmp_path: Path, browser: Browser, pictures: Path) -> None:
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(tmp_path))
         options = ("--cluster", "page", "--etcd", member.url)
@@ -319,7 +342,7 @@ def test_copies_of_a_home_are_set_and_shown(tmp_path, browser, pictures):
         assert site.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
-def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures):
+def test_workers_are_shown_and_one_that_died_is_told(tmp_path: Path, browser: Browser, pictures: Path) -> None:
     with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
         with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
@@ -337,7 +360,9 @@ def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures
             site.go("nodes").picture("workers")
 
 
-def test_queues_are_spread_anew_and_workers_leave_from_the_page(tmp_path, browser, pictures):
+def test_queues_are_spread_anew_and_workers_leave_from_the_page(
+    tmp_path: Path, browser: Browser, pictures: Path
+) -> None:
     with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
         with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
@@ -346,7 +371,7 @@ def test_queues_are_spread_anew_and_workers_leave_from_the_page(tmp_path, browse
                 channel.queue_declare(f"q{number}", durable=True)
                 publish(channel, f"q{number}", [b"x"])
 
-        def spread():
+        def spread() -> list[int]:
             return sorted(one["queues"] for one in api.get("nodes")[0]["workers"])
 
         for number in range(4):
@@ -373,11 +398,11 @@ def test_queues_are_spread_anew_and_workers_leave_from_the_page(tmp_path, browse
             site.page.get_by_role("button", name="Workers", exact=True).wait_for(state="detached")
 
 
-def test_the_log_is_that_of_all_workers(tmp_path, browser, pictures):
+def test_the_log_is_that_of_all_workers(tmp_path: Path, browser: Browser, pictures: Path) -> None:
     with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
 
-        def tellers():
+        def tellers() -> set[tuple[str, int]]:
             """Who has logged something; each client that comes and goes is logged where it was."""
             pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)).close()
             return {(one["node"], one["worker"]) for one in api.get("log", text="mechanism='PLAIN'")}

@@ -1,38 +1,42 @@
 """The page of a queue that is on its way from node to node."""
 
 import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
+from playwright.sync_api import Browser
 from tests.http.api import API, publish
 from tests.http.site.conftest import Site
 from tests.nodes.homes import NODES
-from tests.nodes.management.running_homes import running_nodes
+from tests.nodes.management.running_homes import RunningHomes, running_nodes
 from tests.waiting import PATIENCE, until
 
 from jumpmq.nodes.moves import stream_moves
 
 
 @pytest.fixture
-def nodes(tmp_path):
+def nodes(tmp_path: Path) -> Iterator[RunningHomes]:
     with running_nodes(3, tmp_path) as running:
         yield running
 
 
 @pytest.fixture
-def api(nodes):
+def api(nodes: RunningHomes) -> API:
     return API(nodes.endpoints.http_url)
 
 
 @pytest.fixture
-def site(browser, nodes, pictures):
+def site(browser: Browser, nodes: RunningHomes, pictures: Path) -> Iterator[Site]:
     with contextlib.closing(browser.new_context(reduced_motion="reduce")) as context:
         page = context.new_page()
         page.set_default_timeout(PATIENCE * 1000)
         yield Site(page, f"http://127.0.0.1:{nodes.endpoints.http_port}/", pictures).log_in("guest", "guest")
 
 
-def declared(nodes, name, **arguments):
+def declared(nodes: RunningHomes, name: str, **arguments: Any) -> None:
     """A queue at the first node, with a message."""
     with pika.BlockingConnection(pika.URLParameters(nodes.url(1))) as connection:
         channel = connection.channel()
@@ -40,17 +44,17 @@ def declared(nodes, name, **arguments):
         publish(channel, name, [b"x"])
 
 
-def move(api, name):
+def move(api: API, name: str) -> None:
     """Have a queue move to the second node."""
     api.request("POST", "queues", "/", name, "actions", json={"action": "move", "node": NODES[1]})
 
 
-def marks(site, name):
+def marks(site: Site, name: str) -> list[str]:
     """What the list of queues marks one with."""
     return [text for text in site.row(name).locator(".mark").all_inner_texts() if text != "none"]  # no consumer
 
 
-def test_a_queue_whose_messages_are_on_their_way(nodes, api, site):
+def test_a_queue_whose_messages_are_on_their_way(nodes: RunningHomes, api: API, site: Site) -> None:
     """They are, as long as a node does not answer."""
     declared(nodes, "orders")
     nodes.run(nodes.leave(3))
@@ -62,7 +66,9 @@ def test_a_queue_whose_messages_are_on_their_way(nodes, api, site):
     until(lambda: marks(site, "orders") == [])
 
 
-def test_a_stream_whose_files_are_copied_and_one_that_stays(nodes, api, site, monkeypatch):
+def test_a_stream_whose_files_are_copied_and_one_that_stays(
+    nodes: RunningHomes, api: API, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declared(nodes, "events", **{"x-queue-type": "stream"})
     with monkeypatch.context() as busy:
         busy.setattr(stream_moves, "AT_ONCE", 0)  # others are copied before
