@@ -7,14 +7,18 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
 from tests.spark.sources import declare
 
 import jumpmq
+
+if TYPE_CHECKING:  # without PySpark, no test of this folder runs
+    from pyspark.sql import SparkSession
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -29,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local Spark: two cores, and a task may fail twice before its job does."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 or later")
@@ -66,7 +70,7 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[jumpmq.Ru
 
 
 @pytest.fixture
-def channel(broker: jumpmq.RunningBroker) -> Iterator[Any]:
+def channel(broker: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
     """A channel of a real AMQP client, with a durable hash exchange ``x`` over the queues ``q1`` and ``q2``."""
     with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         channel = connection.channel()

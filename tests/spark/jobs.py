@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from jumpmq.management import ManagementClient
 from jumpmq.spark import Router, delta_writer
@@ -26,18 +27,18 @@ def say(word: str, value: object = "") -> None:
     print(word, value, flush=True)
 
 
-def run_archive(spark: Any, url: str, table: str, limit: int) -> int:
+def run_archive(spark: SparkSession, url: str, table: str, limit: int) -> int:
     source = {"url": url, "exchange": "x", "maxMessagesPerTrigger": str(limit)}
     return archive(spark, source, table, progress=lambda rows: say("batch", rows))
 
 
-def run_rebalance(spark: Any, url: str, exchange: str, queues: str, checkpoint: str, limit: int) -> int:
+def run_rebalance(spark: SparkSession, url: str, exchange: str, queues: str, checkpoint: str, limit: int) -> int:
     source = {"url": url, "queues": queues, "maxMessagesPerTrigger": str(limit)}
     router = Router.from_broker(url, exchange)
     return rebalance(spark, source, router, checkpoint, progress=lambda rows: say("batch", rows))
 
 
-def run_pipelines(spark: Any, url: str, table: str) -> int:
+def run_pipelines(spark: SparkSession, url: str, table: str) -> int:
     """From ``x`` to a table, from there to ``y``; what waits behind ``y`` to where it belongs with one queue more."""
     say("archived", run_archive(spark, url, table, 1000))
     say("published", publish(spark, table, "parquet", "routing_key", {"url": url, "exchange": "y"}, body="body"))
@@ -47,7 +48,7 @@ def run_pipelines(spark: Any, url: str, table: str) -> int:
     return run_rebalance(spark, url, "y", "y1,y2,y3", f"{table}.rebalance", 1000)
 
 
-def run_delta(spark: Any, url: str, table: str, limit: int) -> int:
+def run_delta(spark: SparkSession, url: str, table: str, limit: int) -> int:
     """Into a Delta table; once, all is killed when the table has a micro-batch of which Spark does not know that."""
     write, mark = delta_writer(table, "archive"), Path(f"{table}.killed")
 
@@ -68,7 +69,7 @@ LONGEST = 120.0
 """Seconds that a task waits for a second attempt at it."""
 
 
-def run_dawdling(spark: Any, url: str, queue: str, marks: str, rows: int) -> int:
+def run_dawdling(spark: SparkSession, url: str, queue: str, marks: str, rows: int) -> int:
     """Write numbers to a queue, from a table and then from a stream. Each attempt at a partition leaves a mark
     ``KIND-PARTITION-ATTEMPT``; the first at the first one waits in the middle for the second.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from tests.spark.jobs import say
 
 from jumpmq.spark import delta_writer
@@ -60,7 +61,7 @@ def dawdling(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def start(spark: Any, name: str, url: str, directory: Path) -> Any:
+def start(spark: SparkSession, name: str, url: str, directory: Path) -> Any:
     source = {"url": url, "exchange": f"feed.{name}", "maxMessagesPerTrigger": str(LIMIT), "minPartitions": "3"}
     source |= {"startingOffsets": "earliest"} if name == STREAMS else {}
     rows = spark.readStream.format("jumpmq").options(**source).load().drop("queue", "exchange")
@@ -68,7 +69,7 @@ def start(spark: Any, name: str, url: str, directory: Path) -> Any:
     return writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")).queryName(name).start()
 
 
-def run(spark: Any, url: str, directory: Path) -> None:
+def run(spark: SparkSession, url: str, directory: Path) -> None:
     """Keep all queries running until there is a file ``stop``; what fails is said and started again."""
     running: dict[str, Any] = {}
     while not (directory / "stop").exists():
@@ -88,7 +89,7 @@ def run(spark: Any, url: str, directory: Path) -> None:
         query.stop()
 
 
-def count(spark: Any, url: str, directory: Path) -> dict[str, dict[str, int]]:
+def count(spark: SparkSession, url: str, directory: Path) -> dict[str, dict[str, int]]:
     """How often each number has arrived: ``{WHERE: {"rows": N, "numbers": N, "highest": N}}``."""
     import deltalake
 
@@ -103,7 +104,7 @@ def count(spark: Any, url: str, directory: Path) -> dict[str, dict[str, int]]:
         "count(distinct body) as numbers",
         "max(cast(cast(body as string) as long)) as highest",
     ]
-    return {name: table.selectExpr(*wanted).first().asDict() for name, table in tables.items()}
+    return {name: table.selectExpr(*wanted).collect()[0].asDict() for name, table in tables.items()}
 
 
 def main() -> None:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 
 import jumpmq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 QUEUES = ("q1", "q2")
 
 
-def declare(channel: Any, queues: Iterable[str] = QUEUES) -> None:
+class Managed(Protocol):
+    """A broker with a management port."""
+
+    @property
+    def http_url(self) -> str: ...
+
+
+def declare(channel: BlockingChannel, queues: Iterable[str] = QUEUES) -> None:
     """A durable hash exchange ``x`` over durable queues."""
     channel.exchange_declare("x", "x-consistent-hash", durable=True)
     for queue in queues:
@@ -22,7 +34,7 @@ def declare(channel: Any, queues: Iterable[str] = QUEUES) -> None:
         channel.queue_bind(queue, "x", "1")
 
 
-def publish(channel: Any, bodies: Iterable[bytes]) -> list[bytes]:
+def publish(channel: BlockingChannel, bodies: Iterable[bytes]) -> list[bytes]:
     """Persistent messages through ``x``, each with its body as the routing key; on disk when this returns."""
     channel.confirm_delivery()
     published = list(bodies)
@@ -35,23 +47,21 @@ def numbered(first: int, last: int) -> list[bytes]:
     return [b"%04d" % number for number in range(first, last + 1)]
 
 
-def table(spark: Any, broker: Any, **options: Any) -> Any:
+def table(spark: SparkSession, broker: Managed, **options: Any) -> DataFrame:
     """A batch DataFrame."""
-    return _with(spark.read.format("jumpmq"), broker, options).load()
+    return spark.read.format("jumpmq").options(**_given(broker, options)).load()
 
 
-def stream(spark: Any, broker: Any, **options: Any) -> Any:
+def stream(spark: SparkSession, broker: Managed, **options: Any) -> DataFrame:
     """A streaming DataFrame."""
-    return _with(spark.readStream.format("jumpmq"), broker, options).load()
+    return spark.readStream.format("jumpmq").options(**_given(broker, options)).load()
 
 
-def _with(reader: Any, broker: Any, options: dict[str, Any]) -> Any:
-    for name, value in ({"url": broker.http_url} | options).items():
-        reader = reader.option(name, value)
-    return reader
+def _given(broker: Managed, options: dict[str, Any]) -> dict[str, Any]:
+    return {"url": broker.http_url} | options
 
 
-def run_available(frame: Any, directory: Path, each_batch: Any) -> Any:
+def run_available(frame: DataFrame, directory: Path, each_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
     """Run a streaming query over what is there, with its checkpoint in the directory, to its end.
 
     Spark gives the process that plans ten seconds to start; on a machine that is too busy for that, it is tried again.
@@ -72,6 +82,9 @@ def run_available(frame: Any, directory: Path, each_batch: Any) -> Any:
 
 class Restartable:
     """A durable broker that can be stopped and started again behind the same ports."""
+
+    http_url: str
+    amqp_url: str
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -105,13 +118,13 @@ class Sink:
     """
 
     def __init__(self) -> None:
-        self.batches: dict[int, list[Any]] = {}
+        self.batches: dict[int, list[Row]] = {}
 
-    def __call__(self, frame: Any, number: int) -> None:
+    def __call__(self, frame: DataFrame, number: int) -> None:
         self.batches[number] = frame.collect()
 
     @property
-    def rows(self) -> list[Any]:
+    def rows(self) -> list[Row]:
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
     @property

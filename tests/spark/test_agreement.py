@@ -5,6 +5,7 @@ import json
 import random
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark import JumpMQError, Router
-from jumpmq.topology import AddVirtualHost, Topology
+from jumpmq.topology import AddVirtualHost, ConsistentHashExchange, Topology
 
 KEYS = examples(1_000_000)
 VECTORS = Path(__file__).parents[1] / "data"
@@ -24,18 +25,18 @@ WEIGHTS = {"a": 1, "b": 3, "c": 2, "gone": 2, "d": 7}
 
 
 @pytest.fixture(scope="module")
-def keys():
+def keys() -> list[bytes]:
     rng = random.Random(7)
     return [rng.randbytes(rng.randrange(1, 24)) for _ in range(KEYS)]
 
 
-def built():
+def built() -> Built:
     topology = Topology("jumpmq@test")
     topology.apply(AddVirtualHost("/"))
     return Built(topology)
 
 
-def both(kind, arguments, weights=WEIGHTS):
+def both(kind: str, arguments: dict[str, str], weights: dict[str, int] = WEIGHTS) -> tuple[Built, Router]:
     """A broker's exchange from which a queue was unbound, and what Spark makes of its ring or its definitions."""
     made = built()
     exchange = made.exchange("e", kind, arguments)
@@ -50,12 +51,12 @@ def both(kind, arguments, weights=WEIGHTS):
         if queue != "gone"
     ]
     router = Router._built({"name": "e", "type": kind, "arguments": arguments}, bindings)
-    if kind == "x-consistent-hash":
+    if isinstance(exchange, ConsistentHashExchange):
         router = Router(exchange.ring, tuple(exchange.ring.names), router.source)
     return made, router
 
 
-def agree(made, router, messages, column):
+def agree(made: Built, router: Router, messages: list[Message], column: pa.Array) -> None:
     """The queue of each message, by the broker and by Spark."""
     for place, one in enumerate(messages):
         one.seq = place
@@ -82,13 +83,13 @@ def agree(made, router, messages, column):
     ],
     ids=["consistent", "shift", "xxh64", "murmur3", "modulus", "modulus of murmur2"],
 )
-def test_a_million_routing_keys(keys, kind, arguments):
+def test_a_million_routing_keys(keys: list[bytes], kind: str, arguments: dict[str, str]) -> None:
     made, router = both(kind, arguments)
     agree(made, router, [Message("e", key, b"\0\0", b"") for key in keys], pa.array(keys, pa.binary()))
 
 
 @pytest.mark.parametrize("source", ["header", "header, number", "message_id", "correlation_id", "timestamp"])
-def test_a_million_headers_and_properties(keys, source):
+def test_a_million_headers_and_properties(keys: list[bytes], source: str) -> None:
     numbers = range(0, 7 * KEYS, 7)
     column = pa.array(keys, pa.binary())
     if source == "timestamp":
@@ -105,9 +106,11 @@ def test_a_million_headers_and_properties(keys, source):
     messages = [Message("e", b"", octets, b"") for octets in sent]
     argument = {"hash-header": "h"} if source.startswith("header") else {"hash-property": source}
     for function in ("phash2", "xxh64"):
-        agree(*both("x-consistent-hash", argument | {"hash-function": function}), messages, column)
+        made, router = both("x-consistent-hash", argument | {"hash-function": function})
+        agree(made, router, messages, column)
     for function in ("phash2", "murmur2"):
-        agree(*both("x-modulus-hash", argument | {"hash-function": function}), messages, column)
+        made, router = both("x-modulus-hash", argument | {"hash-function": function})
+        agree(made, router, messages, column)
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
@@ -121,7 +124,7 @@ def test_a_million_headers_and_properties(keys, source):
         ("V", [None], pa.string()),
     ],
 )
-def test_headers_of_other_types(kind, type_, values, column):
+def test_headers_of_other_types(kind: str, type_: str, values: list[Any], column: pa.DataType) -> None:
     made, router = both(kind, {"hash-header": "h"}, {f"q{number}": 1 for number in range(50)})
     for value in values:
         octets = Properties(headers=[Field("h", type_, value)]).encode()
@@ -131,11 +134,11 @@ def test_headers_of_other_types(kind, type_, values, column):
         assert router.route(pa.array([shown], column)).to_pylist() == [queue.name]
 
 
-def lines(name):
+def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_every_golden_vector():
+def test_every_golden_vector() -> None:
     vectors = lines("routing_keys")
     keys = pa.array([one["routing_key"] for one in vectors])
     for buckets in vectors[0]["consistent_hash"]:
@@ -147,7 +150,7 @@ def test_every_golden_vector():
             assert Router(None, names).route(keys).to_pylist() == expected
 
 
-def test_every_golden_header_of_text():
+def test_every_golden_header_of_text() -> None:
     vectors = [one for one in lines("headers") if one["type"] in "Sx" and isinstance(one["value"], str)]
     keys = pa.array([bytes.fromhex(one["value"]) for one in vectors], pa.binary())
     assert len(vectors) > 10
@@ -156,6 +159,6 @@ def test_every_golden_header_of_text():
         assert Router.even(int(buckets)).route(keys).to_pylist() == expected
 
 
-def test_keys_of_a_type_that_is_not_hashed():
+def test_keys_of_a_type_that_is_not_hashed() -> None:
     with pytest.raises(JumpMQError, match="a key must be text, octets, a number, true or false, or a timestamp, not"):
         Router.even(2).route(pa.array([[1]]))

@@ -4,12 +4,17 @@ import datetime
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
+from tests.http.api import API
 from tests.spark.sources import numbered, publish, table
 
 import jumpmq.spark
 
 
-def test_the_rows_are_what_was_published(spark, broker, channel, api):
+def test_the_rows_are_what_was_published(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API
+) -> None:
     published = publish(channel, numbered(1, 100))
     frame = table(spark, broker, exchange="x")
     assert frame.schema == jumpmq.spark.SCHEMA
@@ -24,7 +29,9 @@ def test_the_rows_are_what_was_published(spark, broker, channel, api):
     assert sum(counts.values()) == 100, "a look consumes nothing"
 
 
-def test_queues_share_partitions_and_long_ones_are_cut(spark, broker, channel):
+def test_queues_share_partitions_and_long_ones_are_cut(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     publish(channel, numbered(1, 60))
     assert table(spark, broker, exchange="x").rdd.getNumPartitions() == 1
     assert table(spark, broker, exchange="x", minPartitions=2).rdd.getNumPartitions() == 2
@@ -34,7 +41,9 @@ def test_queues_share_partitions_and_long_ones_are_cut(spark, broker, channel):
     assert [row.seq for row in cut.orderBy("seq").collect()] == list(range(1, sum(sizes) + 1))
 
 
-def test_queues_by_list_and_by_pattern(spark, broker, channel):
+def test_queues_by_list_and_by_pattern(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     published = publish(channel, numbered(1, 20))
     channel.queue_declare("other")
     channel.basic_publish("", "other", b"other")
@@ -45,10 +54,13 @@ def test_queues_by_list_and_by_pattern(spark, broker, channel):
 
 
 @pytest.mark.parametrize("pushdown", [False, True])
-def test_a_filter_leaves_other_queries_of_a_frame_their_rows(spark, broker, channel, pushdown):
+def test_a_filter_leaves_other_queries_of_a_frame_their_rows(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, pushdown: bool
+) -> None:
     """Also where a session is set to push filters down to Python sources, as it may be for others."""
     published = publish(channel, numbered(1, 40))
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    assert before is not None
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
     try:
         frame = table(spark, broker, exchange="x")
@@ -74,7 +86,9 @@ def test_a_filter_leaves_other_queries_of_a_frame_their_rows(spark, broker, chan
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
-def test_bodies_keys_headers_and_properties_come_through(spark, broker, channel):
+def test_bodies_keys_headers_and_properties_come_through(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     sent = pika.BasicProperties(
         content_type="application/json",
         content_encoding="gzip",
@@ -134,7 +148,9 @@ def test_bodies_keys_headers_and_properties_come_through(spark, broker, channel)
     assert set(plain.properties.asDict().values()) == {None}
 
 
-def test_a_schema_of_few_columns_reads_only_these(spark, broker, channel):
+def test_a_schema_of_few_columns_reads_only_these(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     published = publish(channel, numbered(1, 10))
     reader = spark.read.format("jumpmq").option("url", broker.http_url).option("exchange", "x")
     assert sorted(bytes(row.body) for row in reader.schema("body binary").load().collect()) == published
@@ -143,7 +159,9 @@ def test_a_schema_of_few_columns_reads_only_these(spark, broker, channel):
     assert {tuple(row.asDict()) for row in swapped} == {("headers", "seq")}
 
 
-def test_queues_behind_another_exchange_are_read_too(spark, broker, channel):
+def test_queues_behind_another_exchange_are_read_too(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     published = publish(channel, numbered(1, 10))
     channel.exchange_declare("outer", "fanout")
     channel.exchange_bind("x", "outer")
@@ -151,20 +169,24 @@ def test_queues_behind_another_exchange_are_read_too(spark, broker, channel):
     assert table(spark, broker, exchange="outer").count() == len(published)
 
 
-def test_empty_queues_and_exchanges_have_no_rows(spark, broker, channel):
+def test_empty_queues_and_exchanges_have_no_rows(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     assert table(spark, broker, exchange="x").count() == 0
     channel.exchange_declare("unbound")
     assert table(spark, broker, exchange="unbound").count() == 0
 
 
 @pytest.mark.parametrize("name", ["with/slash and space", "ä%2F?#&"])
-def test_any_name_will_do(spark, broker, channel, name):
+def test_any_name_will_do(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, name: str
+) -> None:
     channel.queue_declare(name)
     channel.basic_publish("", name, b"1")
     assert [row.queue for row in table(spark, broker, queue=name).collect()] == [name]
 
 
-def test_a_queue_of_many_batches(spark, broker, channel):
+def test_a_queue_of_many_batches(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
     """More messages than one record batch holds, some of them with other properties."""
     channel.queue_declare("long")
     for number in range(20_000):

@@ -12,11 +12,13 @@ from typing import Any
 import pika
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import publish
 from tests.spark.processes import processes
 from tests.spark.proxy import Proxy
 
 import jumpmq
+from jumpmq import RunningBroker
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import BrokerAddress
@@ -26,7 +28,7 @@ BODY = b"x" * 4096
 TAKEN = 500
 
 
-def read(broker: Any, meanwhile: Callable[[], None]) -> Counter[int]:
+def read(broker: jumpmq.RunningBroker, meanwhile: Callable[[], None]) -> Counter[int]:
     """Look at the queue ``q1``; the answer is cut after two thirds. How often each number came."""
     proxy = Proxy(broker.http_port, COUNT * len(BODY) * 2 // 3, meanwhile)
     try:
@@ -39,7 +41,7 @@ def read(broker: Any, meanwhile: Callable[[], None]) -> Counter[int]:
     return found
 
 
-def take_some(channel: Any) -> None:
+def take_some(channel: BlockingChannel) -> None:
     """Have messages delivered, and do not acknowledge them."""
     for method, _, _ in channel.consume("q1"):
         if method.delivery_tag == TAKEN:
@@ -47,14 +49,14 @@ def take_some(channel: Any) -> None:
 
 
 @pytest.fixture
-def filled(broker: Any, channel: Any) -> Any:
+def filled(broker: jumpmq.RunningBroker, channel: BlockingChannel) -> Any:
     rows = ipc_stream(pa.table({"body": [BODY] * COUNT}))
     assert Client(BrokerAddress(broker.http_url)).publish(rows, {"queue": "q1"})["published"] == COUNT
     channel.basic_qos(prefetch_count=TAKEN)
     return channel
 
 
-def test_messages_that_are_consumed_meanwhile_do_not_displace_others(broker: Any, filled: Any) -> None:
+def test_messages_that_are_consumed_meanwhile_do_not_displace_others(broker: RunningBroker, filled: Any) -> None:
     def take() -> None:
         take_some(filled)
         filled.basic_ack(0, multiple=True)
@@ -64,7 +66,7 @@ def test_messages_that_are_consumed_meanwhile_do_not_displace_others(broker: Any
     assert set(found.values()) == {1}
 
 
-def test_messages_that_come_back_meanwhile_do_not_double_others(broker: Any, filled: Any) -> None:
+def test_messages_that_come_back_meanwhile_do_not_double_others(broker: RunningBroker, filled: Any) -> None:
     take_some(filled)
     found = read(broker, lambda: filled.basic_nack(0, multiple=True))
     assert set(found) >= set(range(TAKEN + 1, COUNT + 1))

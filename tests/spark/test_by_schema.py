@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from pyspark.sql import SparkSession
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
@@ -102,7 +103,7 @@ def protobuf_octets(**fields: Any) -> bytes:
     return bytes(kind(**fields).SerializeToString())
 
 
-def test_avro(spark: Any) -> None:
+def test_avro(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(avro_octets(PAYMENT, PAID),), (b"",), (b"\xff" * 40,), (None,)], "body binary")
     rows = [row.it for row in frame.select(from_avro("body", PAYMENT).alias("it")).collect()]
     assert rows[1:] == [None, None, None]
@@ -111,7 +112,7 @@ def test_avro(spark: Any) -> None:
     assert found == {name: value for name, value in PAID.items() if name != "at"}
 
 
-def test_protobuf(spark: Any) -> None:
+def test_protobuf(spark: SparkSession) -> None:
     fields = {"id": -5, "much": (1 << 64) - 1, "amount": 10.5, "kind": 1, "tags": ["a"], "raw": b"\0\xff"}
     octets = protobuf_octets(**fields, at=WHEN, whos=[{"name": "Ann"}], counts={"x": 3})
     frame = spark.createDataFrame([(octets,), (b"\xff",), (protobuf_octets(),), (None,)], "body binary")
@@ -119,7 +120,16 @@ def test_protobuf(spark: Any) -> None:
     rows = [row.it and row.it.asDict(recursive=True) for row in frame.select(column.alias("it")).collect()]
     assert rows[0].pop("at").replace(tzinfo=datetime.UTC) == WHEN
     assert rows[0] == fields | {"kind": "CASH", "whos": [{"name": "Ann"}], "counts": {"x": 3}}
-    none = {"id": 0, "much": 0, "amount": 0.0, "at": None, "kind": "CARD", "tags": [], "whos": [], "counts": {}}
+    none: dict[str, Any] = {
+        "id": 0,
+        "much": 0,
+        "amount": 0.0,
+        "at": None,
+        "kind": "CARD",
+        "tags": [],
+        "whos": [],
+        "counts": {},
+    }
     assert rows[1:] == [None, none | {"raw": b""}, None]
 
 

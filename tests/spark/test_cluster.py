@@ -3,15 +3,19 @@
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pika
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import Row, SparkSession
 from tests.http.api import API
 from tests.spark.processes import SPECULATIVE, Cluster, Driver, Drivers
 from tests.spark.sources import declare, numbered, publish, table
 
+import jumpmq
 from jumpmq.spark import Router
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import BrokerAddress
@@ -20,22 +24,24 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def drivers(cluster, tmp_path_factory):
+def drivers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     with Drivers(cluster.url, tmp_path_factory.mktemp("drivers")) as started:
         yield started
 
 
-def archived(spark, place):
+def archived(spark: SparkSession, place: str) -> list[bytes]:
     return sorted(bytes(row.body) for row in spark.read.parquet(place).select("body").collect())
 
 
-def test_a_task_that_runs_twice_at_once_publishes_once(cluster, broker, channel, tmp_path):
+def test_a_task_that_runs_twice_at_once_publishes_once(
+    cluster: Cluster, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """And neither of the two fails. Comes before tests whose drivers keep the cluster's cores."""
     channel.queue_declare("out", durable=True)
     driver = Driver(cluster.url, tmp_path, SPECULATIVE | {"spark.task.maxFailures": "1"})
@@ -51,7 +57,9 @@ def test_a_task_that_runs_twice_at_once_publishes_once(cluster, broker, channel,
     assert found == dict.fromkeys(range(120_000), 2)
 
 
-def test_archive_publish_and_rebalance_run_on_a_cluster(spark, drivers, broker, channel, tmp_path):
+def test_archive_publish_and_rebalance_run_on_a_cluster(
+    spark: SparkSession, drivers: Drivers, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 2000))
     channel.exchange_declare("y", "x-consistent-hash", durable=True)
     for queue in ("y1", "y2"):
@@ -70,13 +78,20 @@ def test_archive_publish_and_rebalance_run_on_a_cluster(spark, drivers, broker, 
     assert API(broker.http_url).counts("y3")[0] > 300
 
 
-def assert_placed(rows, router):
+def assert_placed(rows: list[Row], router: Router) -> None:
     """Each message is in the queue that its key belongs to."""
     keys = pa.array([bytes(row.routing_key) for row in rows], pa.binary())
     assert router.route(keys).to_pylist() == [row.queue for row in rows]
 
 
-def test_an_executor_that_is_killed_repeats_and_loses_nothing(spark, cluster, drivers, broker, channel, tmp_path):
+def test_an_executor_that_is_killed_repeats_and_loses_nothing(
+    spark: SparkSession,
+    cluster: Cluster,
+    drivers: Drivers,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    tmp_path: Path,
+) -> None:
     published = publish(channel, numbered(1, 2000))
     place = str(tmp_path / "table")
     driver = drivers.living()
@@ -90,7 +105,9 @@ def test_an_executor_that_is_killed_repeats_and_loses_nothing(spark, cluster, dr
     assert archived(spark, place) == published
 
 
-def test_a_driver_that_is_killed_goes_on_from_its_checkpoint(spark, drivers, broker, channel, tmp_path):
+def test_a_driver_that_is_killed_goes_on_from_its_checkpoint(
+    spark: SparkSession, drivers: Drivers, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 1500))
     place = str(tmp_path / "table")
     for word in ("batch", "done"):
@@ -103,7 +120,9 @@ def test_a_driver_that_is_killed_goes_on_from_its_checkpoint(spark, drivers, bro
     assert [API(broker.http_url).counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
 
 
-def test_rebalancing_may_be_killed_at_any_moment(spark, drivers, broker, channel, tmp_path):
+def test_rebalancing_may_be_killed_at_any_moment(
+    spark: SparkSession, drivers: Drivers, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     channel.confirm_delivery()
     for number in range(1500):
         channel.basic_publish("x", str(number % 50), b"%d" % number, pika.BasicProperties(delivery_mode=2))
@@ -124,7 +143,9 @@ def test_rebalancing_may_be_killed_at_any_moment(spark, drivers, broker, channel
         assert mine == sorted(mine)
 
 
-def test_a_driver_killed_between_delta_s_commit_and_spark_s_repeats_nothing(drivers, broker, channel, tmp_path):
+def test_a_driver_killed_between_delta_s_commit_and_spark_s_repeats_nothing(
+    drivers: Drivers, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     deltalake = pytest.importorskip("deltalake")
     published = publish(channel, numbered(1, 500))
     place = str(tmp_path / "table")

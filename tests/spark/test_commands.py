@@ -7,25 +7,21 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.http.api import API
 from tests.java import SHORT_LIVED
+from tests.spark.commands import run
 from tests.spark.sources import numbered, publish, table
-from typer.testing import CliRunner
 
-from jumpmq.cli.jumpmq import app
-
-
-def run(*arguments, status=0):
-    """What a command prints, in the session that the tests share."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == status, (result.output, result.exception)
-    return result.output
+import jumpmq
 
 
-def test_pipelines(spark, broker, channel, tmp_path):
+def test_pipelines(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
     publish(channel, numbered(1, 60))
     place, url = tmp_path / "table", ("--url", broker.http_url)
     assert "60 messages archived in" in run("pipeline", "archive", "x", place, "--by-hour", *url)
@@ -42,7 +38,9 @@ def test_pipelines(spark, broker, channel, tmp_path):
     assert table(spark, broker, exchange="x").count() == 32
 
 
-def test_a_command_does_not_stop_a_spark_that_another_thread_started(spark, broker, channel, tmp_path):
+def test_a_command_does_not_stop_a_spark_that_another_thread_started(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 3))
     with ThreadPoolExecutor(1) as other:
         said = other.submit(run, "pipeline", "archive", "x", tmp_path / "table", "--url", broker.http_url).result()
@@ -51,7 +49,9 @@ def test_a_command_does_not_stop_a_spark_that_another_thread_started(spark, brok
 
 
 @pytest.mark.slow
-def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, broker, channel, tmp_path):
+def test_streams_are_archived_from_their_beginning_and_replayed_by_range(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
     channel.exchange_declare("logs", "x-consistent-hash", durable=True)
     channel.queue_bind("log", "logs", "1")
@@ -69,7 +69,9 @@ def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, 
 
 
 @pytest.mark.slow
-def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark, broker, channel, tmp_path):
+def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """The whole group of processes gets the signal, as from a terminal."""
     publish(channel, numbered(1, 30))
     arguments = ("pipeline", "archive", "x", str(tmp_path / "table"), "--url", broker.http_url)
@@ -78,6 +80,7 @@ def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark,
         env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True,
     )  # fmt: skip
+    assert process.stdout is not None
     try:
         said = [next(line for line in process.stdout if "messages" in line)]
         os.killpg(process.pid, signal.SIGINT)
@@ -93,13 +96,15 @@ def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark,
     assert sorted(bytes(row.body) for row in rows) == numbered(1, 40)
 
 
-def self_contained(page):
+def self_contained(page: str) -> bool:
     """Whether a page shows all without a network: it names nothing to load."""
     return page.startswith("<!doctype html>") and not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
 
 
 @pytest.mark.slow
-def test_uniformity(spark, broker, channel, tmp_path):
+def test_uniformity(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     report = tmp_path / "report.html"
     said = run("uniformity", "--buckets", "2..4", "--keys", 1000, "--report", report)
     assert "phash2 of 1,000 keys:" in said and "of 3 are above their critical value for p = 0.05" in said
@@ -113,7 +118,9 @@ def test_uniformity(spark, broker, channel, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
-def test_what_is_hashed_is_counted(spark, broker, channel, kind):
+def test_what_is_hashed_is_counted(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, kind: str
+) -> None:
     """A header, by its type: the routing keys are all alike."""
     channel.exchange_declare("h", kind, arguments={"hash-header": "customer"})
     for number in range(3):
@@ -134,7 +141,7 @@ def test_what_is_hashed_is_counted(spark, broker, channel, kind):
     assert "of 41 keys move" in said and "of 121 messages" in said
 
 
-def test_plan(spark, broker, channel, tmp_path):
+def test_plan(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
     publish(channel, numbered(1, 60))
     report, url = tmp_path / "report.html", ("--url", broker.http_url)
     said = run("plan", "x", "--add", "q3=2", "--report", report, *url)
@@ -176,7 +183,15 @@ def test_plan(spark, broker, channel, tmp_path):
         ("pipeline rebalance nothing --checkpoint {tmp}/c {url}", 1, "no exchange 'nothing' in vhost '/'"),
     ],
 )
-def test_a_wrong_command_line(spark, broker, channel, tmp_path, arguments, status, reason):
+def test_a_wrong_command_line(
+    spark: SparkSession,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    tmp_path: Path,
+    arguments: str,
+    status: int,
+    reason: str,
+) -> None:
     channel.exchange_declare("m", "x-modulus-hash")
     (tmp_path / "some.csv").write_text("id,value\n7,a\n")
     names = {"tmp": str(tmp_path), "url": f"--url {broker.http_url}"}
@@ -185,7 +200,9 @@ def test_a_wrong_command_line(spark, broker, channel, tmp_path, arguments, statu
     assert "Traceback" not in said
 
 
-def test_a_condition_that_is_no_sql(spark, broker, channel, tmp_path):
+def test_a_condition_that_is_no_sql(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     columns = "id AS seq, 'q' AS queue, 'k' AS routing_key, 'b' AS body"
     spark.range(1).selectExpr(*columns.split(", ")).write.parquet(str(tmp_path / "table"))
     said = run(

@@ -5,12 +5,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyarrow import dataset
 from pyspark.find_spark_home import _find_spark_home
 from tests.java import SHORT_LIVED
 from tests.spark.sources import numbered, publish
+
+import jumpmq
 
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
 pytestmark = pytest.mark.slow
@@ -59,13 +63,13 @@ spark.stop()
 """
 
 
-def environment(**more):
+def environment(**more: str) -> dict[str, str]:
     """This process's, in which nothing says which Python is meant."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": SHORT_LIVED} | more
 
 
-def run(command, directory, status=0, **more):
+def run(command: list[str], directory: Path, status: int = 0, **more: str) -> tuple[str, str]:
     """What it prints, and what it logs."""
     with (directory / "stderr").open("w") as errors:
         finished = subprocess.run(
@@ -76,21 +80,25 @@ def run(command, directory, status=0, **more):
     return finished.stdout, logged
 
 
-def test_source_and_sink_over_spark_connect(broker, channel, tmp_path):
+def test_source_and_sink_over_spark_connect(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 50))
     command = [sys.executable, "-c", CONNECTED, broker.http_url, str(tmp_path)]
     printed, _ = run(command, tmp_path, PYSPARK_PYTHON=sys.executable)
     assert printed.splitlines()[-4:] == ["parts 50", "read 50", "progress ['q1', 'q2']", "archived 60"]
 
 
-def test_workers_run_the_drivers_interpreter(broker, channel, tmp_path):
+def test_workers_run_the_drivers_interpreter(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 50))
     outside = ":".join(part for part in os.environ["PATH"].split(":") if part != str(Path(sys.executable).parent))
     printed, _ = run([sys.executable, "-c", BARE, broker.http_url], tmp_path, PATH=outside)
     assert printed.splitlines()[-2:] == ["agree 50", "the same as here True"]  # and no archive of its sources
 
 
-def test_a_declarative_pipeline(broker, channel, tmp_path):
+def test_a_declarative_pipeline(broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
     """A second run adds what has come since; that it is a full refresh destroys nothing."""
     shutil.copytree(PIPELINE, tmp_path / "pipeline")
     spec = tmp_path / "pipeline/spark-pipeline.yml"
@@ -107,6 +115,7 @@ def test_a_declarative_pipeline(broker, channel, tmp_path):
         assert sum(column(tmp_path, "messages_by_queue", "count")) == len(expected)
 
 
-def column(directory, table, name):
+def column(directory: Path, table: str, name: str) -> list[Any]:
     files = [str(file) for file in directory.rglob(f"{table}/*.parquet")]
-    return dataset.dataset(files).to_table()[name].to_pylist()
+    values: list[Any] = dataset.dataset(files).to_table()[name].to_pylist()
+    return values

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, stream
 
+from jumpmq import RunningBroker
 from jumpmq.spark import JumpMQError, check_rows, plain_errors
 
 PRIORITY = "the column 'priority' is 300, and must be from 0 to 255"
@@ -27,14 +29,14 @@ PRIORITY = "the column 'priority' is 300, and must be from 0 to 255"
         ("1 as colour", "column 'colour' cannot be published"),
     ],
 )
-def test_a_table(spark: Any, columns: str, reason: str) -> None:
+def test_a_table(spark: SparkSession, columns: str, reason: str) -> None:
     frame = spark.range(3).selectExpr("string(id) as body", columns)
     for one in (frame, frame.where("body <> '1'").select("*").coalesce(1)):
         with pytest.raises(JumpMQError, match=reason):
             check_rows(one)
 
 
-def test_what_is_no_constant_or_in_range_is_left_to_the_tasks(spark: Any) -> None:
+def test_what_is_no_constant_or_in_range_is_left_to_the_tasks(spark: SparkSession) -> None:
     rows = spark.range(3)
     for columns in (
         "id * 300 as priority",
@@ -48,7 +50,7 @@ def test_what_is_no_constant_or_in_range_is_left_to_the_tasks(spark: Any) -> Non
 
 
 def test_a_query_is_refused_as_it_starts_and_takes_nothing(
-    spark: Any, broker: Any, channel: Any, tmp_path: Path
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
     publish(channel, numbered(1, 20))
     rows = stream(spark, broker, exchange="x").selectExpr("body", "300 as priority")

@@ -8,11 +8,15 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 from pyspark.sql.streaming.datasource import ReadMaxRows
+from tests.http.api import API
+from tests.spark.members import Member, fall_silent
 from tests.spark.sources import declare, numbered, publish
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, session
 from jumpmq.spark.stream import QueueStreamReader
 
@@ -25,7 +29,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "TAKEOVER", 0.1)
 
 
-def reader(broker: Any, **options: str) -> QueueStreamReader:
+def reader(broker: RunningBroker, **options: str) -> QueueStreamReader:
     source = JumpMQDataSource({"url": broker.http_url, "lease": "1"} | (options or {"exchange": "x"}))
     found = source.streamReader(SCHEMA)
     assert isinstance(found, QueueStreamReader)
@@ -40,41 +44,8 @@ def rows(query: QueueStreamReader, start: Any, end: Any) -> list[tuple[str, int,
     return found
 
 
-def fall_silent(query: QueueStreamReader, api: Any) -> None:
-    """Have a query vanish with what it has reserved, and wait until that has gone back to the queues."""
-    assert query._session is not None
-    query._session.stop()
-    until(lambda: all(place["lapsed"] for group in api.get("readers", "/") for place in group["queues"].values()))
-
-
-class Member:
-    """A member of a consumer group on ``x``."""
-
-    def __init__(self, broker: Any) -> None:
-        self._connection = pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0"))
-        self._channel = self._connection.channel()
-        self._channel.basic_qos(prefetch_count=1000)
-        self.bodies: list[bytes] = []
-        try:
-            self._channel.basic_consume("x", self._on_message, arguments={"x-consumer-group": "g"})
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        self.bodies.append(body)
-        channel.basic_ack(method.delivery_tag)
-
-    def has(self, count: int) -> bool:
-        self._connection.process_data_events(0.1)
-        return len(self.bodies) >= count
-
-    def close(self) -> None:
-        self._connection.close()
-
-
 @pytest.fixture
-def slotted(broker: Any) -> Iterator[list[bytes]]:
+def slotted(broker: RunningBroker) -> Iterator[list[bytes]]:
     """Messages behind ``x`` in a queue with slots and in one without."""
     with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         channel = connection.channel()
@@ -84,7 +55,9 @@ def slotted(broker: Any) -> Iterator[list[bytes]]:
         yield publish(channel, numbered(1, 400))
 
 
-def test_a_query_has_the_messages_of_all_slots_in_the_order_of_the_queue(broker: Any, api: Any, slotted: Any) -> None:
+def test_a_query_has_the_messages_of_all_slots_in_the_order_of_the_queue(
+    broker: RunningBroker, api: API, slotted: list[bytes]
+) -> None:
     query = reader(broker)
     start = query.initialOffset()
     end = query.latestOffset(start, ReadMaxRows(300))
@@ -105,14 +78,16 @@ def test_a_query_has_the_messages_of_all_slots_in_the_order_of_the_queue(broker:
     again._session.stop()
 
 
-def test_few_messages_of_a_slot_in_flight_are_no_micro_batch(broker: Any, channel: Any) -> None:
+def test_few_messages_of_a_slot_in_flight_are_no_micro_batch(broker: RunningBroker, channel: BlockingChannel) -> None:
     channel.queue_declare("strict", durable=True, arguments={"x-slots": 8, "x-in-flight-per-slot": 1})
     query = reader(broker, queue="strict")
     with pytest.raises(JumpMQError, match=r"has x-in-flight-per-slot 1, .*: bind a queue without it, and read that"):
         query.latestOffset(query.initialOffset(), ReadMaxRows(10))
 
 
-def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way_out(broker: Any, channel: Any) -> None:
+def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way_out(
+    broker: RunningBroker, channel: BlockingChannel
+) -> None:
     """The query goes on from where it was, once the stream is unbound."""
     published, query = publish(channel, numbered(1, 20)), reader(broker)
     start = query.initialOffset()
@@ -125,7 +100,7 @@ def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way
     assert sorted(body for _, _, body in rows(query, start, end)) == published
 
 
-def test_a_query_beside_a_consumer_group_is_refused(broker: Any, slotted: Any) -> None:
+def test_a_query_beside_a_consumer_group_is_refused(broker: RunningBroker, slotted: list[bytes]) -> None:
     member = Member(broker)
     query = reader(broker)
     with pytest.raises(JumpMQError, match=rf"queue 'q\d' is read by consumer group 'g'.*{BOUND}"):
@@ -136,7 +111,7 @@ def test_a_query_beside_a_consumer_group_is_refused(broker: Any, slotted: Any) -
 
 
 def test_a_member_beside_a_query_is_refused_until_what_the_query_had_went_back(
-    broker: Any, api: Any, slotted: Any
+    broker: RunningBroker, api: API, slotted: list[bytes]
 ) -> None:
     """And a query that comes back then takes nothing from the member."""
     query = reader(broker)
@@ -159,7 +134,9 @@ def test_a_member_beside_a_query_is_refused_until_what_the_query_had_went_back(
     again._session.stop()
 
 
-def test_a_group_takes_a_queue_over_when_the_query_that_read_it_is_gone(broker: Any, api: Any, channel: Any) -> None:
+def test_a_group_takes_a_queue_over_when_the_query_that_read_it_is_gone(
+    broker: RunningBroker, api: API, channel: BlockingChannel
+) -> None:
     channel.queue_declare("q3", durable=True)
     channel.basic_publish("", "q3", b"later")
     query = reader(broker, queue="q3")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from tests.spark.sources import numbered
 from tests.spark.streams.published import Query, bodies, rows
 
 import jumpmq
+from jumpmq import RunningBroker
 from jumpmq.cli.certificates import make_certificates
 from jumpmq.spark import JumpMQDataSource, JumpMQError
+from jumpmq.spark.sink import StreamWriter
 from jumpmq.testing import JumpMQ
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -60,8 +62,10 @@ def write(url: str, found: list[dict[str, Any]], number: int, **options: str) ->
     batch = pa.record_batch({name: [row[name] for row in found] for name in ("body", "amqp_properties")})
     for attempt in ("first", "second"):
         writer = JumpMQDataSource({"url": url, "queue": "out"} | options).streamWriter(WRITTEN, False)
+        assert isinstance(writer, StreamWriter)
         writer._publish_once(iter([batch]), "query", number, "0", attempt)
-    writer._client.complete_batch("query", number)
+        client = writer._client
+    client.complete_batch("query", number)
 
 
 def told(found: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
@@ -127,29 +131,32 @@ def test_through_a_kill_of_the_whole_broker(tmp_path: Path, kind: str, workers: 
 
 def test_over_tls_through_a_restart(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
-    files = {"tls_cert": made.server, "tls_key": made.server_key, "tls_ca": made.ca}
     options = {"tlsCa": str(made.ca)}
-    broker = jumpmq.running(data_dir=tmp_path / "data", **files)
-    running = [broker, broker.__enter__()]
+    with ExitStack() as stack:
 
-    def again() -> None:
-        running[0].__exit__(None, None, None)
-        running[0] = jumpmq.running(data_dir=tmp_path / "data", **files)
-        running[1] = running[0].__enter__()
-        query.at(None, url=running[1].https_url, exchange="x", **options)
+        def started() -> RunningBroker:
+            return stack.enter_context(
+                jumpmq.running(
+                    data_dir=tmp_path / "data", tls_cert=made.server, tls_key=made.server_key, tls_ca=made.ca
+                )
+            )
 
-    try:
-        declare(running[1].amqp_url, "classic")
-        publish(running[1].amqp_url, 1, 300)
-        query = Query(None, url=running[1].https_url, exchange="x", **options)
-        read = copied(query, lambda: running[1].https_url, again, **options)
+        running = [started()]
+
+        def again() -> None:
+            stack.close()
+            running[0] = started()
+            query.at(None, url=running[0].https_url, exchange="x", **options)
+
+        declare(running[0].amqp_url, "classic")
+        publish(running[0].amqp_url, 1, 300)
+        query = Query(None, url=running[0].https_url, exchange="x", **options)
+        read = copied(query, lambda: running[0].https_url, again, **options)
         assert sorted(body for body, _ in read.elements()) == numbered(1, 300)
-        assert told(rows(None, url=running[1].https_url, queue="out", **options)) == read
-    finally:
-        running[0].__exit__(None, None, None)
+        assert told(rows(None, url=running[0].https_url, queue="out", **options)) == read
 
 
-def test_a_user_who_may_not_read_one_of_the_queues_takes_nothing_of_any(broker: Any, api: API) -> None:
+def test_a_user_who_may_not_read_one_of_the_queues_takes_nothing_of_any(broker: RunningBroker, api: API) -> None:
     """Neither a table nor a query lacks rows in silence, also where the right is taken from a query that runs."""
     declare(broker.amqp_url, "classic")
     publish(broker.amqp_url, 1, 300)

@@ -11,29 +11,32 @@ from typing import Any
 import pika
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import BinaryType, StringType, StructType
 from tests.waiting import until
 
 import jumpmq
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.partitions import WORTHWHILE
-from jumpmq.spark.sink import Written
+from jumpmq.spark.sink import BatchWriter, StreamWriter, Written
 
 ROWS = 3 * WORTHWHILE
 
 
-def fill(broker: Any, queue: str) -> None:
+def fill(broker: jumpmq.RunningBroker, queue: str) -> None:
     schema = StructType().add("queue", StringType()).add("body", BinaryType())
     writer = JumpMQDataSource({"url": broker.http_url}).writer(schema, False)
+    assert isinstance(writer, BatchWriter)
     rows = pa.record_batch({"queue": [queue] * ROWS, "body": [b"x"] * ROWS})
     writer._publish(iter([rows]), writer._writer, "0")
 
 
-def reader(broker: Any, parallelism: int, **options: str) -> Any:
+def reader(broker: jumpmq.RunningBroker, parallelism: int, **options: str) -> Any:
     source = type("On", (JumpMQDataSource,), {"parallelism": parallelism})
     return source({"url": broker.http_url} | options).streamReader(SCHEMA)
 
@@ -41,7 +44,9 @@ def reader(broker: Any, parallelism: int, **options: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "more"), [("classic", {}), ("stream", {"startingOffsets": "earliest"})], ids=["reservations", "offsets"]
 )
-def test_a_repeated_micro_batch_is_cut_as_it_was(broker: Any, channel: Any, kind: str, more: dict[str, str]) -> None:
+def test_a_repeated_micro_batch_is_cut_as_it_was(
+    broker: RunningBroker, channel: BlockingChannel, kind: str, more: dict[str, str]
+) -> None:
     channel.queue_declare("long", durable=True, arguments={"x-queue-type": kind})
     fill(broker, "long")
     first = reader(broker, 2, queue="long", **more)
@@ -79,9 +84,11 @@ def rows_of(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
 class Attempt:
     """The tasks of a micro-batch of 120 rows, divided evenly into some partitions, as Spark runs them."""
 
-    def __init__(self, broker: Any, partitions: int) -> None:
+    def __init__(self, broker: jumpmq.RunningBroker, partitions: int) -> None:
         schema = StructType().add("queue", StringType()).add("body", BinaryType())
-        self.writer = JumpMQDataSource({"url": broker.http_url, "brokerRetrySeconds": "1"}).streamWriter(schema, False)
+        writer = JumpMQDataSource({"url": broker.http_url, "brokerRetrySeconds": "1"}).streamWriter(schema, False)
+        assert isinstance(writer, StreamWriter)
+        self.writer = writer
         self.writer.chunk_rows = 5
         self._size = 120 // partitions
         self._partitions = partitions
@@ -109,7 +116,7 @@ def dying(batches: Iterator[pa.RecordBatch], after: int) -> Iterator[pa.RecordBa
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 1)])
 def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
-    broker: Any, channel: Any, before: int, after: int
+    broker: RunningBroker, channel: BlockingChannel, before: int, after: int
 ) -> None:
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
@@ -155,7 +162,9 @@ def published(client: Client) -> list[int]:
 
 
 @pytest.mark.parametrize("far", [17, 60, 120])
-def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(broker: Any, channel: Any, far: int) -> None:
+def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
+    broker: RunningBroker, channel: BlockingChannel, far: int
+) -> None:
     """As with speculation: neither fails, however far the other one got, and whatever its chunks."""
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
@@ -171,6 +180,7 @@ def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(broker: 
     attempt.writer.commit([Written(writer="query-q")], 7)
     schema = StructType().add("queue", StringType()).add("body", BinaryType())
     job = JumpMQDataSource({"url": broker.http_url}).writer(schema, False)
+    assert isinstance(job, BatchWriter)
     job.chunk_rows = 5
     job._publish(
         overtaken(rows_of(range(120)), 4, lambda: job._publish(rows_of(range(far)), job._writer, "0")), job._writer, "0"
@@ -178,7 +188,7 @@ def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(broker: 
     assert published(client) == [*range(120), *range(120)]
 
 
-def test_a_task_that_was_overtaken_with_other_rows_fails(broker: Any, channel: Any) -> None:
+def test_a_task_that_was_overtaken_with_other_rows_fails(broker: RunningBroker, channel: BlockingChannel) -> None:
     channel.queue_declare("out", durable=True)
     attempt = Attempt(broker, 1)
     others = [*range(20), *range(200, 260)]

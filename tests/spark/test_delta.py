@@ -2,31 +2,39 @@
 
 import importlib.util
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.sources import numbered, publish, run_available, stream
 
-from jumpmq.spark import JumpMQError, delta_writer, files
+import jumpmq
+from jumpmq.spark import JumpMQError, delta_writer
 
 deltalake = pytest.importorskip("deltalake")
 
 
 @pytest.mark.slow
-def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker, channel, tmp_path):
+def test_a_query_that_dies_between_the_two_commits_repeats_nothing(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 60))
     path = str(tmp_path / "lake")
-    write, died = delta_writer(path, "archive"), []
+    write = delta_writer(path, "archive")
+    died: list[int] = []
 
-    def write_and_die(frame, number):
-        frame.toArrow = None  # no row passes through the driver
+    def write_and_die(frame: DataFrame, number: int) -> None:
+        frame.toArrow = None  # type: ignore[assignment, method-assign]  # no row passes through the driver
         write(frame, number)
         if number == 1 and not died:
             died.append(number)
             raise RuntimeError("lightning")
 
-    def query(*columns, **options):
+    def query(*columns: str, **options: Any) -> DataFrame:
         return stream(spark, broker, exchange="x", maxMessagesPerTrigger=20, minPartitions=2, **options).drop(*columns)
 
     with pytest.raises(StreamingQueryException, match="lightning"):
@@ -47,7 +55,9 @@ def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker
 
 
 @pytest.mark.slow
-def test_a_query_with_a_new_checkpoint_is_not_taken_for_the_old_one(spark, broker, channel, tmp_path):
+def test_a_query_with_a_new_checkpoint_is_not_taken_for_the_old_one(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 5))
     write = delta_writer(str(tmp_path / "lake"), "archive")
     frame = stream(spark, broker, queue="q1")
@@ -67,7 +77,9 @@ def test_a_query_with_a_new_checkpoint_is_not_taken_for_the_old_one(spark, broke
         ("named_struct('a', 1L) as it", "column 'id' must not be null in the Delta table"),
     ],
 )
-def test_rows_that_are_not_the_tables_are_not_written(spark, tmp_path, row, refusal):
+def test_rows_that_are_not_the_tables_are_not_written(
+    spark: SparkSession, tmp_path: Path, row: str, refusal: str
+) -> None:
     path = str(tmp_path / "lake")
     fields = [pa.field("id", pa.int64(), nullable=False), pa.field("it", pa.struct([("a", pa.int64())]))]
     deltalake.write_deltalake(path, pa.table({"id": [1], "it": [{"a": 1}]}, pa.schema(fields)))
@@ -79,7 +91,7 @@ def test_rows_that_are_not_the_tables_are_not_written(spark, tmp_path, row, refu
     assert sorted(deltalake.DeltaTable(path).to_pyarrow_table()["id"].to_pylist()) == [1, 2]
 
 
-def test_a_table_with_partitions_or_constraints_is_refused(spark, tmp_path):
+def test_a_table_with_partitions_or_constraints_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     row = spark.sql("select 2L as id, 'y' as day")
     for path, refusal in (
         (str(tmp_path / "parted"), "is partitioned by day"),
@@ -94,8 +106,7 @@ def test_a_table_with_partitions_or_constraints_is_refused(spark, tmp_path):
         assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
-def test_a_package_that_is_missing_is_named_at_the_call(monkeypatch):
+def test_a_package_that_is_missing_is_named_at_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(JumpMQError, match="delta_writer needs the package deltalake: pip install 'deltalake'"):
         delta_writer("lake", "archive")
-    assert files.importlib.util is importlib.util

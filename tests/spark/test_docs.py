@@ -4,11 +4,12 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click import Context
 from pyspark.sql import SparkSession
 from tests.http.api import API
+from typer import Context
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -27,7 +28,7 @@ def blocks(kind: str) -> list[str]:
 
 @pytest.mark.slow
 def test_its_programs_run_one_after_the_other(
-    spark: SparkSession, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, broker: jumpmq.RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for needed in ("deltalake", "pyiceberg"):
         pytest.importorskip(needed)
@@ -36,7 +37,7 @@ def test_its_programs_run_one_after_the_other(
     (definitions,) = blocks("json")
     client.post("definitions", body=json.loads(definitions))
     client.put("queues", "/", "orders", body={"durable": True})
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for source in blocks("python"):
         for address, ours in (
             ("http://guest:guest@127.0.0.1:15672", broker.http_url),

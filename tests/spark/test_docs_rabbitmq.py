@@ -9,6 +9,8 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 
 from jumpmq.testing import Installation, RabbitMQ
 
@@ -36,7 +38,11 @@ def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
 
 @pytest.fixture
 def printed(
-    spark: Any, rabbitmq: RabbitMQ, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    rabbitmq: RabbitMQ,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[[str], list[str]]:
     """A function that runs a page in a folder of its own; returns the words that its programs print."""
 
@@ -57,12 +63,12 @@ def run_page(name: str, port: int, directory: Path) -> None:
         exec(compile(source, f"docs/{name}", "exec"), names)
 
 
-def test_rabbitmq_from_spark(printed: Callable[[str], list[str]], channel: Any) -> None:
+def test_rabbitmq_from_spark(printed: Callable[[str], list[str]], channel: BlockingChannel) -> None:
     assert printed("rabbitmq-from-spark.md") == ["1000", "1000", "1000", "100"]
     assert channel.queue_declare("orders", passive=True).method.message_count == 0
 
 
-def test_rabbitmq_to_delta(printed: Callable[[str], list[str]], channel: Any) -> None:
+def test_rabbitmq_to_delta(printed: Callable[[str], list[str]], channel: BlockingChannel) -> None:
     """The consumers that there are keep what they get."""
     for needed in ("deltalake", "pandas"):
         pytest.importorskip(needed)

@@ -5,8 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.spark.sources import table
 
+import jumpmq
 from jumpmq.management import ManagementClient
 
 PAGE = (Path(__file__).parents[2] / "docs/spark-recipes.md").read_text()
@@ -14,7 +17,12 @@ PAGE = (Path(__file__).parents[2] / "docs/spark-recipes.md").read_text()
 
 @pytest.mark.slow
 def test_its_programs_run_one_after_the_other(
-    spark, broker, channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("fastavro")
     monkeypatch.chdir(tmp_path)

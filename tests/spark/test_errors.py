@@ -2,10 +2,14 @@
 
 import socket
 import time
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from tests.spark.sources import declare, stream, table
 
@@ -17,6 +21,7 @@ from jumpmq.spark.errors import reason
 from jumpmq.spark.options import BrokerAddress, SourceOptions
 from jumpmq.spark.schema import check_schema
 from jumpmq.spark.sink import SinkOptions
+from jumpmq.testing import RabbitMQ
 
 URL = "http://guest:guest@localhost:15672"
 
@@ -70,13 +75,13 @@ URL = "http://guest:guest@localhost:15672"
         ({"url": URL, "queue": "q", "lease": "nan"}, "must be a number of seconds from 1 to 86400, not 'nan'"),
     ],
 )
-def test_options(options, reason):
+def test_options(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(JumpMQError) as error:
         SourceOptions.parse(options)
     assert reason in str(error.value)
 
 
-def test_options_of_kafka_that_mean_the_same_are_taken():
+def test_options_of_kafka_that_mean_the_same_are_taken() -> None:
     given = {"url": URL, "maxOffsetsPerTrigger": "5", "maxRecordsPerPartition": "6", "subscribePattern": "q.*"}
     ours = {"url": URL, "maxMessagesPerTrigger": "5", "maxMessagesPerPartition": "6", "pattern": "q.*"}
     assert SourceOptions.parse(given) == SourceOptions.parse(ours)
@@ -85,7 +90,7 @@ def test_options_of_kafka_that_mean_the_same_are_taken():
     assert by_kafka.starting_offsets == by_us.starting_offsets
 
 
-def test_a_url_is_read_from_a_file(tmp_path):
+def test_a_url_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "the url"
     file.write_text(f"{URL}\n")
     assert SourceOptions.parse({"url": file.as_uri(), "queue": "q"}) == SourceOptions.parse({"url": URL, "queue": "q"})
@@ -94,12 +99,12 @@ def test_a_url_is_read_from_a_file(tmp_path):
         SourceOptions.parse({"url": file.as_uri(), "queue": "q"})
 
 
-def test_several_urls_are_told_from_a_password_with_commas():
+def test_several_urls_are_told_from_a_password_with_commas() -> None:
     urls = "http://me:a,b@one:15672, https://me:a,b@two"
     assert BrokerAddress(urls).urls == ["http://me:a,b@one:15672", "https://me:a,b@two"]
 
 
-def test_option_names_are_not_case_sensitive():
+def test_option_names_are_not_case_sensitive() -> None:
     given = {"URL": URL, "Queue": "q", "maxmessagespertrigger": "5", "BROKERRETRYSECONDS": "1.5"}
     assert SourceOptions.parse(given) == SourceOptions(
         BrokerAddress(URL, retry_seconds=1.5), queues=("q",), max_messages=5
@@ -110,7 +115,7 @@ def test_option_names_are_not_case_sensitive():
     "option",
     ["maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", "group", "lease", "sameEnds"],
 )
-def test_options_that_mean_nothing_to_a_table_are_refused(option):
+def test_options_that_mean_nothing_to_a_table_are_refused(option: str) -> None:
     value = "true" if option == "sameEnds" else "5"
     with pytest.raises(JumpMQError, match=f"option '{option}' is for streaming queries, not for tables"):
         JumpMQDataSource({"url": URL, "queue": "q", option: value}).reader(SCHEMA)
@@ -119,7 +124,7 @@ def test_options_that_mean_nothing_to_a_table_are_refused(option):
 @pytest.mark.parametrize(
     "url", ["localhost:15672", "amqp://localhost", "http://", "http://localhost:99999", "http://[", ""]
 )
-def test_urls(url):
+def test_urls(url: str) -> None:
     with pytest.raises(JumpMQError, match="option 'url'"):
         Client(BrokerAddress(url))
 
@@ -132,12 +137,12 @@ def test_urls(url):
         (StructType().add("body", "binary").add("body", "binary"), "column 'body' is named twice"),
     ],
 )
-def test_schemas(schema, reason):
+def test_schemas(schema: StructType, reason: str) -> None:
     with pytest.raises(JumpMQError, match=reason):
         check_schema(schema)
 
 
-def test_they_show_in_spark(spark):
+def test_they_show_in_spark(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match="option 'url' is missing"):
         spark.read.format("jumpmq").load()
     with pytest.raises(PySparkException, match="there is no column 'colour'"):
@@ -154,19 +159,23 @@ def test_they_show_in_spark(spark):
         ({"queue": "q", "vhost": "nowhere"}, "no vhost 'nowhere'"),
     ],
 )
-def test_what_is_not_there(spark, broker, options, reason):
+def test_what_is_not_there(
+    spark: SparkSession, broker: jumpmq.RunningBroker, options: dict[str, str], reason: str
+) -> None:
     with pytest.raises(PySparkException, match=reason):
         table(spark, broker, **options).collect()
 
 
-def test_a_table_of_queues_has_no_data_to_lose(broker, channel):
+def test_a_table_of_queues_has_no_data_to_lose(broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
     declare(channel)
     reader = JumpMQDataSource({"url": broker.http_url, "exchange": "x", "failOnDataLoss": "false"}).reader(SCHEMA)
     with pytest.raises(JumpMQError, match="option 'failOnDataLoss' is for streams, and for streaming queries"):
         reader.partitions()
 
 
-def test_an_error_is_one_sentence_in_notebooks(spark, broker, tmp_path):
+def test_an_error_is_one_sentence_in_notebooks(
+    spark: SparkSession, broker: jumpmq.RunningBroker, tmp_path: Path
+) -> None:
     with pytest.raises(JumpMQError) as error, plain_errors():
         table(spark, broker, queue="nothing").collect()
     address = broker.http_url.replace("guest:guest@", "")
@@ -179,20 +188,20 @@ def test_an_error_is_one_sentence_in_notebooks(spark, broker, tmp_path):
         spark.range(1).select("no_such_column")
 
 
-def test_of_java_s_account_the_last_cause_is_told():
+def test_of_java_s_account_the_last_cause_is_told() -> None:
     account = "An error occurred while calling o1.save.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
     assert reason(Exception(account)) == "Spark failed: java.lang.OutOfMemoryError: Java heap space"
     account += "\nCaused by: java.io.IOException: No space left on device\n\tat y"
     assert reason(Exception(account)) == "Spark failed: java.io.IOException: No space left on device"
 
 
-def test_a_wrong_password(spark, broker):
+def test_a_wrong_password(spark: SparkSession, broker: jumpmq.RunningBroker) -> None:
     url = broker.http_url.replace("guest:guest", "guest:wrong")
     with pytest.raises(PySparkException, match="refuses user 'guest': Login failed"):
         table(spark, broker, url=url, queue="q").collect()
 
 
-def test_a_user_who_may_not_is_not_told_of_the_password(broker, channel):
+def test_a_user_who_may_not_is_not_told_of_the_password(broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
     client = ManagementClient(broker.http_url)
     client.put("users", "peter", body={"password": "p", "tags": "management"})
     client.put("permissions", "/", "peter", body={"configure": "", "write": "", "read": ""})
@@ -202,7 +211,7 @@ def test_a_user_who_may_not_is_not_told_of_the_password(broker, channel):
 
 
 @pytest.mark.slow
-def test_a_broker_that_went_away(spark, tmp_path):
+def test_a_broker_that_went_away(spark: SparkSession, tmp_path: Path) -> None:
     """A query is told so at planning, or where it was when ``brokerRetrySeconds`` were over."""
     with jumpmq.running() as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -224,19 +233,19 @@ def test_a_broker_that_went_away(spark, tmp_path):
             ask()
 
 
-def test_nothing_listening(spark, broker):
+def test_nothing_listening(spark: SparkSession, broker: jumpmq.RunningBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(PySparkException, match=f"nothing listens at http://127.0.0.1:{port}: is the broker running"):
         table(spark, broker, url=f"http://127.0.0.1:{port}", queue="q").collect()
 
 
-def test_another_kind_of_server():
+def test_another_kind_of_server() -> None:
     with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
         Client(BrokerAddress(f"http://127.0.0.1:{broker.port}")).require_broker()
 
 
-def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
+def test_a_stream_of_an_unknown_queue(spark: SparkSession, broker: jumpmq.RunningBroker, tmp_path: Path) -> None:
     frame = stream(spark, broker, queue="nothing")
     query = (
         frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
@@ -253,7 +262,9 @@ def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
         ({"queue": "q1", "startingOffsets": "1\n2"}, "not '1\\n2'"),
     ],
 )
-def test_names_with_line_breaks_are_on_one_line(spark, broker, channel, options, sentence):
+def test_names_with_line_breaks_are_on_one_line(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, options: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(JumpMQError) as error, plain_errors():
         table(spark, broker, **options).collect()
     assert sentence in str(error.value)
@@ -261,7 +272,7 @@ def test_names_with_line_breaks_are_on_one_line(spark, broker, channel, options,
 
 
 @pytest.mark.parametrize("exchange", ["nothing", "amq.topic"])
-def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
+def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq: RabbitMQ, exchange: str) -> None:
     url = f"http://guest:guest@127.0.0.1:{rabbitmq.http_port}"
     source = JumpMQDataSource({"url": url, "exchange": exchange})
     columns = StructType([SCHEMA["routing_key"], SCHEMA["body"]])
@@ -276,7 +287,7 @@ def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
             plan()
 
 
-def test_rows_are_written_to_one_node():
+def test_rows_are_written_to_one_node() -> None:
     """A retry at another would publish them again."""
     with pytest.raises(JumpMQError, match="a retry at another would publish it again; give one URL"):
         SinkOptions.parse({"url": f"{URL},{URL}", "exchange": "x"})

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pika
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructType
 from tests.http.api import API
 from tests.spark.sources import numbered
 from tests.spark.streams.published import Query, bodies, rows
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.spark import JumpMQDataSource
+from jumpmq.spark.sink import BatchWriter
 
 HOUR = 3_600_000
 """Milliseconds that nothing here waits for."""
@@ -23,11 +23,12 @@ KEY_AND_BODY = StructType().add("routing_key", StringType()).add("body", BinaryT
 SCHEMA = StructType([*KEY_AND_BODY, *StructType().add("headers", MapType(StringType(), LongType()))])
 
 
-def write(broker: Any, published: list[bytes], header: str, values: list[int], **target: str) -> None:
+def write(broker: RunningBroker, published: list[bytes], header: str, values: list[int], **target: str) -> None:
     """Write rows as a task of Spark's does, each with an integer header and its body as the routing key."""
     headers = pa.array([[(header, value)] for value in values], pa.map_(pa.string(), pa.int64()))
     keys = [body.decode() for body in published]
     writer = JumpMQDataSource({"url": broker.http_url} | target).writer(SCHEMA, False)
+    assert isinstance(writer, BatchWriter)
     batch = pa.record_batch({"routing_key": keys, "body": published, "headers": headers})
     writer._publish(iter([batch]), writer._writer, "0")
 
@@ -38,7 +39,7 @@ def ready(api: API, queue: str) -> int:
 
 
 @pytest.fixture
-def delaying(channel: Any) -> None:
+def delaying(channel: BlockingChannel) -> None:
     """An exchange ``late`` that delays, over the queues ``q1`` and ``q2``."""
     arguments = {"x-delayed-type": "x-consistent-hash"}
     channel.exchange_declare("late", "x-delayed-message", durable=True, arguments=arguments)
@@ -47,7 +48,7 @@ def delaying(channel: Any) -> None:
 
 
 @pytest.mark.usefixtures("delaying")
-def test_a_delayed_message_is_read_once_it_is_due(broker: Any) -> None:
+def test_a_delayed_message_is_read_once_it_is_due(broker: RunningBroker) -> None:
     now, late, soon = numbered(1, 20), numbered(21, 40), numbered(41, 60)
     write(broker, now + late, "x-delay", [0] * 20 + [HOUR] * 20, exchange="late")
     for source in ({"exchange": "late"}, {"pattern": ".*"}):
@@ -56,14 +57,19 @@ def test_a_delayed_message_is_read_once_it_is_due(broker: Any) -> None:
     assert sorted(bodies(query.batch())) == now
     write(broker, soon, "x-delay", [1] * 20, exchange="late")
     found: list[bytes] = []
-    until(lambda: (found.extend(bodies(query.batch())), len(found) >= 20)[1])
+
+    def have_come() -> bool:
+        found.extend(bodies(query.batch()))
+        return len(found) >= 20
+
+    until(have_come)
     assert sorted(found) == soon
     assert sorted(bodies(rows(broker, queue="amq.delayed.late"))) == late
     assert bodies(query.batch()) == []
 
 
 @pytest.mark.parametrize("once", ["exchange", "queue"])
-def test_a_duplicate_is_no_row(broker: Any, channel: Any, once: str) -> None:
+def test_a_duplicate_is_no_row(broker: RunningBroker, channel: BlockingChannel, once: str) -> None:
     by_queue = {"x-message-deduplication": True} if once == "queue" else {}
     channel.queue_declare("once", durable=True, arguments=by_queue)
     target = {"queue": "once"}
@@ -82,7 +88,7 @@ def test_a_duplicate_is_no_row(broker: Any, channel: Any, once: str) -> None:
 
 
 @pytest.fixture(params=["classic", "quorum"])
-def resting(request: pytest.FixtureRequest, channel: Any) -> Iterator[Any]:
+def resting(request: pytest.FixtureRequest, channel: BlockingChannel) -> str:
     """The name of a queue with 20 messages, of which the first five rest for an hour."""
     arguments = {"x-queue-type": request.param, "x-delayed-retry-type": "all", "x-delayed-retry-min": HOUR}
     channel.queue_declare("tried", durable=True, arguments=arguments)
@@ -96,7 +102,7 @@ def resting(request: pytest.FixtureRequest, channel: Any) -> Iterator[Any]:
     return "tried"
 
 
-def test_a_message_that_rests_is_read_after_its_rest(broker: Any, api: API, resting: str) -> None:
+def test_a_message_that_rests_is_read_after_its_rest(broker: RunningBroker, api: API, resting: str) -> None:
     assert bodies(rows(broker, queue=resting)) == numbered(6, 20)
     query = Query(broker, queue=resting)
     assert bodies(query.batch(10)) == numbered(6, 15)
@@ -109,7 +115,9 @@ def test_a_message_that_rests_is_read_after_its_rest(broker: Any, api: API, rest
     assert api.counts(resting) == (0, 0)
 
 
-def test_a_query_that_is_gone_has_its_messages_rest_no_more_than_once(broker: Any, api: API, resting: str) -> None:
+def test_a_query_that_is_gone_has_its_messages_rest_no_more_than_once(
+    broker: RunningBroker, api: API, resting: str
+) -> None:
     """What a lapsed lease gives back is ready at once: the restarted query has the same rows."""
     query = Query(broker, queue=resting, group="g")
     assert bodies(query.batch(10)) == numbered(6, 15)
@@ -118,7 +126,7 @@ def test_a_query_that_is_gone_has_its_messages_rest_no_more_than_once(broker: An
     assert bodies(Query(broker, queue=resting).batch()) == numbered(6, 20)
 
 
-def test_a_key_that_rests_is_read_in_order(broker: Any, channel: Any, api: API) -> None:
+def test_a_key_that_rests_is_read_in_order(broker: RunningBroker, channel: BlockingChannel, api: API) -> None:
     arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": HOUR, "x-ordered-retries": True}
     channel.queue_declare("keys", durable=True, arguments=arguments)
     channel.queue_bind("keys", "amq.topic", "#")

@@ -1,24 +1,31 @@
 """Micro-batches into an Iceberg table: what is repeated is there once."""
 
 import shutil
+from pathlib import Path
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.sources import numbered, publish, run_available, stream
 
+import jumpmq
 from jumpmq.spark import iceberg_writer
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
 
 
 @pytest.mark.slow
-def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker, channel, tmp_path):
+def test_a_query_that_dies_between_the_two_commits_repeats_nothing(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 60))
     catalog = {"name": "local", "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     catalog["warehouse"] = f"file://{tmp_path}/lake"
-    write, died = iceberg_writer(catalog, "lake.messages", "archive"), []
+    write = iceberg_writer(catalog, "lake.messages", "archive")
+    died: list[int] = []
 
-    def write_and_die(frame, number):
+    def write_and_die(frame: DataFrame, number: int) -> None:
         write(frame, number)
         if number == 1 and not died:
             died.append(number)

@@ -1,5 +1,7 @@
 """Everything is killed and stopped: each message arrives once, wherever it goes."""
 
+from pathlib import Path
+
 import pytest
 from tests.spark.kills import harm
 
@@ -8,7 +10,7 @@ pytest.importorskip("deltalake")
 pytestmark = pytest.mark.slow
 
 
-def test_each_message_arrives_once_while_everything_is_killed(tmp_path):
+def test_each_message_arrives_once_while_everything_is_killed(tmp_path: Path) -> None:
     """``python -m tests.spark.kills --minutes 10`` does the same for longer."""
     result = harm(40, tmp_path, seed=7)
     count = result["published"]

@@ -3,36 +3,45 @@
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pika
+import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from tests.http.api import API
 from tests.spark.processes import processes
 from tests.spark.sources import declare, numbered, publish, stream
 
+import jumpmq
 from jumpmq.testing import JumpMQ, free_ports
 
 pytestmark = pytest.mark.slow
 
 
-def to_parquet(frame, directory):
+def to_parquet(frame: DataFrame, directory: Path) -> StreamingQuery:
     """A query into a table, over what there is."""
     writer = frame.writeStream.format("parquet").option("path", str(directory / "table"))
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     return writer.trigger(availableNow=True).start()
 
 
-def archived(spark, directory):
+def archived(spark: SparkSession, directory: Path) -> list[bytes]:
     rows = spark.read.parquet(str(directory / "table")).select("body").collect()
     return sorted(bytes(row.body) for row in rows)
 
 
-def test_python_workers_are_killed_while_they_read(spark, broker, channel, tmp_path):
+def test_python_workers_are_killed_while_they_read(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 600))
     mark = tmp_path / "killed"
 
-    def kill_once(batches):
+    def kill_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In the middle of a partition, kill this worker and the one that reads for it: all of their parent's."""
         for batch in batches:
             yield batch.slice(0, 50)
@@ -52,7 +61,7 @@ def test_python_workers_are_killed_while_they_read(spark, broker, channel, tmp_p
     assert [API(broker.http_url).counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
 
 
-def test_the_broker_is_killed_in_mid_query_and_started_again(spark, tmp_path):
+def test_the_broker_is_killed_in_mid_query_and_started_again(spark: SparkSession, tmp_path: Path) -> None:
     port, http_port = map(str, free_ports(2))
     with JumpMQ(tmp_path / "broker", arguments=("--port", port, "--http-port", http_port)) as broker:
         url = f"http://guest:guest@127.0.0.1:{broker.http_port}"

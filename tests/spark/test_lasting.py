@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.sources import Restartable, table
 
 from jumpmq.spark.pipelines.publish import publish
@@ -36,7 +37,7 @@ COLUMNS = {
 }
 
 
-def rows(spark: Any, suffix: str) -> Any:
+def rows(spark: SparkSession, suffix: str) -> DataFrame:
     """Twenty rows for each of the ways; all have all columns, null where they say nothing."""
     parts = [
         f"select cast(id as string) as body, '{way}{suffix}' as queue, "
@@ -48,7 +49,7 @@ def rows(spark: Any, suffix: str) -> Any:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Any:
+def broker(tmp_path: Path) -> Iterator[Restartable]:
     with Restartable(tmp_path / "broker") as running:
         with closing(pika.BlockingConnection(pika.URLParameters(running.amqp_url))) as connection:
             channel = connection.channel()
@@ -59,20 +60,22 @@ def broker(tmp_path: Path) -> Any:
         yield running
 
 
-def counts(spark: Any, broker: Any) -> dict[str, int]:
+def counts(spark: SparkSession, broker: Restartable) -> dict[str, int]:
     return dict(table(spark, broker, pattern=".*").groupBy("queue").count().collect())
 
 
 @pytest.mark.slow
-def test_rows_without_a_delivery_mode_are_there_after_a_restart(spark: Any, broker: Any, tmp_path: Path) -> None:
+def test_rows_without_a_delivery_mode_are_there_after_a_restart(
+    spark: SparkSession, broker: Restartable, tmp_path: Path
+) -> None:
     frame = spark.range(20, numPartitions=1).selectExpr("cast(id as string) as body")
     for suffix, url in (("", broker.http_url), (" by AMQP", broker.amqp_url)):
         rows(spark, suffix).write.format("jumpmq").mode("append").option("url", url).save()
     numbers = str(tmp_path / "numbers")
     frame.write.parquet(numbers)
     arriving = spark.readStream.schema("body string").parquet(numbers).selectExpr("body", "map('h', body) as headers")
-    query = arriving.writeStream.format("jumpmq").options(url=broker.http_url, queue="stream")
-    query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    writer = arriving.writeStream.format("jumpmq").options(url=broker.http_url, queue="stream")
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     query.awaitTermination()
     assert publish(spark, numbers, "parquet", "body", {"url": broker.http_url, "exchange": "h"}) == 20
     for url, option in ((broker.http_url, {"deliveryMode": "transient"}), (broker.amqp_url, {"persistent": "false"})):
@@ -87,7 +90,9 @@ def test_rows_without_a_delivery_mode_are_there_after_a_restart(spark: Any, brok
     assert before == after == expected
 
 
-def test_a_message_that_is_rebalanced_keeps_its_delivery_mode(spark: Any, broker: Any, tmp_path: Path) -> None:
+def test_a_message_that_is_rebalanced_keeps_its_delivery_mode(
+    spark: SparkSession, broker: Restartable, tmp_path: Path
+) -> None:
     with closing(pika.BlockingConnection(pika.URLParameters(broker.amqp_url))) as connection:
         channel = connection.channel()
         for mode in (None, 1, 2):
@@ -108,7 +113,9 @@ def test_a_message_that_is_rebalanced_keeps_its_delivery_mode(spark: Any, broker
         ({"deliveryMode": "2", "PERSISTENT": "true"}, "either option 'deliveryMode' or option 'persistent'"),
     ],
 )
-def test_a_delivery_mode_that_is_none_is_refused(spark: Any, broker: Any, options: dict[str, str], reason: str) -> None:
+def test_a_delivery_mode_that_is_none_is_refused(
+    spark: SparkSession, broker: Restartable, options: dict[str, str], reason: str
+) -> None:
     writer = spark.sql("select 'b' as body").write.format("jumpmq").mode("append")
     with pytest.raises(PySparkException, match=reason):
         writer.options(url=broker.http_url, queue="said", **options).save()

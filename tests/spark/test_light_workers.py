@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.spark.sources import numbered, publish
 
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA
 
 READS = """
@@ -36,13 +37,15 @@ def imported(code: str, *arguments: str, given: bytes = b"") -> set[str]:
     return set(done.stdout.decode().split())
 
 
-def test_a_task_that_reads_imports_neither_pandas_nor_pyarrow_s_functions(broker: Any, channel: Any) -> None:
+def test_a_task_that_reads_imports_neither_pandas_nor_pyarrow_s_functions(
+    broker: RunningBroker, channel: BlockingChannel
+) -> None:
     publish(channel, numbered(1, 40))
     assert not imported(READS, broker.http_url, "queue", "body") & {"pandas", "pyarrow.compute"}
     assert "pandas" not in imported(READS, broker.http_url, *SCHEMA.names)
 
 
-def test_a_task_that_writes_imports_no_pandas(broker: Any, channel: Any) -> None:
+def test_a_task_that_writes_imports_no_pandas(broker: RunningBroker, channel: BlockingChannel) -> None:
     import pyarrow as pa
 
     headers = pa.array([[("h", "v")], None, [("h", "w")]], pa.map_(pa.string(), pa.string()))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.streaming.datasource import ReadMaxRows
+from tests.http.api import API
 from tests.spark.sources import numbered, publish
 
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA, JumpMQDataSource
 
 KINDS: dict[str, dict[str, str]] = {"classic": {}, "stream": {"x-queue-type": "stream"}}
@@ -15,7 +18,7 @@ KINDS: dict[str, dict[str, str]] = {"classic": {}, "stream": {"x-queue-type": "s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_micro_batch_waits_for_its_minimum_and_the_last_one_is_acknowledged(
-    broker: Any, channel: Any, api: Any, kind: str
+    broker: RunningBroker, channel: BlockingChannel, api: API, kind: str
 ) -> None:
     channel.queue_declare("some", durable=True, arguments=KINDS[kind])
     channel.queue_bind("some", "x", "1")
@@ -42,7 +45,7 @@ def test_a_micro_batch_waits_for_its_minimum_and_the_last_one_is_acknowledged(
     assert next_batch(second) == (second, 0)
 
 
-def test_a_run_that_reads_what_is_there_waits_for_nothing(broker: Any, channel: Any) -> None:
+def test_a_run_that_reads_what_is_there_waits_for_nothing(broker: RunningBroker, channel: BlockingChannel) -> None:
     published = publish(channel, numbered(1, 30))
     options = {"url": broker.http_url, "exchange": "x", "minMessagesPerTrigger": "20", "maxMessagesPerTrigger": "20"}
     query: Any = JumpMQDataSource(options).streamReader(SCHEMA)

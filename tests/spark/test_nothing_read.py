@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.sources import numbered, publish, stream, table
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, explain, plain_errors, progress
 
 UNBOUND = "no queue is bound to exchange 'nothing', so that nothing is read"
@@ -18,7 +20,7 @@ NO_MATCH = "no queue's whole name matches the pattern 'nothing', so that nothing
 
 
 @pytest.fixture
-def log(broker: Any, channel: Any) -> None:
+def log(broker: RunningBroker, channel: BlockingChannel) -> None:
     """A stream of ten messages; an exchange without queues."""
     channel.exchange_declare("nothing")
     channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
@@ -27,7 +29,7 @@ def log(broker: Any, channel: Any) -> None:
         channel.basic_publish("", "log", body)
 
 
-def source(broker: Any, **options: str) -> JumpMQDataSource:
+def source(broker: RunningBroker, **options: str) -> JumpMQDataSource:
     return JumpMQDataSource({"url": broker.http_url} | options)
 
 
@@ -35,20 +37,22 @@ def source(broker: Any, **options: str) -> JumpMQDataSource:
 @pytest.mark.parametrize("more", [{}, {"startingOffsets": "earliest"}], ids=["queues", "streams"])
 @pytest.mark.usefixtures("log")
 def test_where_there_is_no_queue(
-    broker: Any, capfd: pytest.CaptureFixture[str], option: str, warning: str, more: dict[str, str]
+    broker: RunningBroker, capfd: pytest.CaptureFixture[str], option: str, warning: str, more: dict[str, str]
 ) -> None:
     reader = source(broker, **{option: "nothing"} | more).streamReader(SCHEMA)
     for _ in range(2):
         start = reader.initialOffset()
         assert reader.latestOffset(start, ReadAllAvailable()) == start
-        assert reader.reportLatestOffset()["warnings"][0].startswith(warning)
+        reported = reader.reportLatestOffset()
+        assert reported is not None
+        assert reported["warnings"][0].startswith(warning)
     assert capfd.readouterr().err.count(warning) == 1
     assert not source(broker, **{option: "nothing"}).reader(SCHEMA).partitions()
     assert f"jumpmq: warning: {warning}" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("log")
-def test_offsets_beyond_the_end_and_times_to_come(broker: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_offsets_beyond_the_end_and_times_to_come(broker: RunningBroker, capfd: pytest.CaptureFixture[str]) -> None:
     for offset in ("10", "latest", "2026-01-31T12:00:00Z"):
         source(broker, queue="log", startingOffsets=offset).reader(SCHEMA).partitions()
     sentence = "reading of stream 'log' begins with offset 11, and its next message has offset 10"
@@ -62,7 +66,9 @@ def test_offsets_beyond_the_end_and_times_to_come(broker: Any, capfd: pytest.Cap
     ahead = source(broker, queue="log", startingOffsets="11").streamReader(SCHEMA)
     start = ahead.initialOffset()
     ahead.latestOffset(start, ReadAllAvailable())
-    assert ahead.reportLatestOffset()["warnings"] == [f"{sentence}: those before 11 are not read"]
+    reported = ahead.reportLatestOffset()
+    assert reported is not None
+    assert reported["warnings"] == [f"{sentence}: those before 11 are not read"]
     tomorrow = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 86400))
     future = source(broker, queue="log", startingOffsets=tomorrow)
     for plan in (future.reader(SCHEMA).partitions, future.streamReader(SCHEMA).initialOffset):
@@ -73,22 +79,24 @@ def test_offsets_beyond_the_end_and_times_to_come(broker: Any, capfd: pytest.Cap
 @pytest.mark.slow
 @pytest.mark.usefixtures("log")
 def test_the_progress_of_a_query_says_why_it_reads_nothing(
-    spark: Any, broker: Any, channel: Any, tmp_path: Path
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
     frame = stream(spark, broker, exchange="nothing")
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start()
     try:
-        until(lambda: (found := progress(query)) is not None and found.warnings)
-        assert progress(query).warnings[0].startswith(UNBOUND)
+        warnings = until(lambda: found.warnings if (found := progress(query)) else None)
+        assert warnings[0].startswith(UNBOUND)
         channel.queue_bind("q1", "nothing", "k")
         channel.basic_publish("nothing", "k", b"")
-        until(lambda: progress(query).queues and not progress(query).warnings)
+        until(lambda: (found := progress(query)) and found.queues and not found.warnings)
     finally:
         query.stop()
 
 
-def test_the_option_columns_reads_only_these(spark: Any, broker: Any, channel: Any) -> None:
+def test_the_option_columns_reads_only_these(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     published = publish(channel, numbered(1, 10))
     frame = table(spark, broker, exchange="x", columns="body, queue")
     assert frame.columns == ["body", "queue"]
@@ -101,7 +109,7 @@ def test_the_option_columns_reads_only_these(spark: Any, broker: Any, channel: A
 
 
 def test_explain_says_what_spark_does_not(
-    spark: Any, broker: Any, channel: Any, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(3):
         channel.basic_publish("", "q1", b"%d" % number)
@@ -120,7 +128,9 @@ def test_explain_says_what_spark_does_not(
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore", "overwrite", None])
-def test_other_modes_say_what_to_write(spark: Any, broker: Any, channel: Any, mode: str | None) -> None:
+def test_other_modes_say_what_to_write(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, mode: str | None
+) -> None:
     writer = spark.sql("select 'b' as body").write.format("jumpmq").options(url=broker.http_url, queue="q1")
     with pytest.raises(JumpMQError, match=r'write with .mode\("append"\)'), plain_errors():
         (writer if mode is None else writer.mode(mode)).save()
@@ -128,7 +138,9 @@ def test_other_modes_say_what_to_write(spark: Any, broker: Any, channel: Any, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["complete", "update"])
-def test_other_output_modes_say_what_to_write(spark: Any, broker: Any, channel: Any, tmp_path: Path, mode: str) -> None:
+def test_other_output_modes_say_what_to_write(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path, mode: str
+) -> None:
     counts = stream(spark, broker, queue="q1").groupBy("queue").count().selectExpr("cast(count as string) as body")
     writer = counts.writeStream.format("jumpmq").options(url=broker.http_url, queue="q2").outputMode(mode)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)

@@ -8,17 +8,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.spark.sources import numbered, publish
+
+from jumpmq import RunningBroker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("airflow") is None, reason="Airflow is not installed: pip install apache-airflow")
-def test_airflow(spark: Any, broker: Any, channel: Any, tmp_path: Path) -> None:
+def test_airflow(spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
     """Two runs of the DAG: the table has what came before each."""
     (tmp_path / "dags").mkdir()
     shutil.copy(EXAMPLES / "airflow/archive.py", tmp_path / "dags")
@@ -45,7 +48,7 @@ def test_airflow(spark: Any, broker: Any, channel: Any, tmp_path: Path) -> None:
     assert sorted(bytes(row.body) for row in spark.read.parquet(str(table)).collect()) == published
 
 
-def test_dbt(spark: Any, broker: Any, channel: Any, tmp_path: Path) -> None:
+def test_dbt(spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
     """A model over what waits; all of it waits still."""
     pytest.importorskip("dbt.adapters.spark")
     publish(channel, numbered(1, 50))

@@ -12,15 +12,17 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from tests.http.api import API
+from tests.spark.members import Member, fall_silent
 from tests.spark.processes import planners
-from tests.spark.sources import Restartable, declare, numbered, publish, run_available, stream, table
-from tests.spark.test_consumer_groups import Member, fall_silent
+from tests.spark.sources import Managed, Restartable, declare, numbered, publish, run_available, stream, table
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.ordering.verification import verify
 from jumpmq.spark import JumpMQDataSource, JumpMQError, session
 from jumpmq.spark.stream import QueueStreamReader
@@ -60,7 +62,7 @@ class Database:
 
 
 def test_what_a_superseded_query_writes_late_is_refused(
-    spark: SparkSession, broker: Any, channel: Any, api: API, tmp_path: Path
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
 ) -> None:
     published = publish(channel, numbered(1, 40))
     database, hangs, wakes = Database(tmp_path / "accounts.db"), threading.Event(), threading.Event()
@@ -107,7 +109,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "TAKEOVER", 0.1)
 
 
-def reader(broker: Any, **options: str) -> QueueStreamReader:
+def reader(broker: Managed, **options: str) -> QueueStreamReader:
     given = {"url": broker.http_url, "lease": "1", "columns": "*,owner_epoch"} | (options or {"exchange": "x"})
     source = JumpMQDataSource(given)
     found = source.streamReader(source.schema())
@@ -135,7 +137,9 @@ def rose(*found: dict[str, int]) -> bool:
     return all(before[queue] < after[queue] for before, after in pairwise(found) for queue in before)
 
 
-def test_a_query_keeps_its_number_and_a_restarted_one_gets_a_higher_one(broker: Any, channel: Any) -> None:
+def test_a_query_keeps_its_number_and_a_restarted_one_gets_a_higher_one(
+    broker: RunningBroker, channel: BlockingChannel
+) -> None:
     publish(channel, numbered(1, 30))
     query = reader(broker)
     start = query.initialOffset()
@@ -152,7 +156,7 @@ def test_a_query_keeps_its_number_and_a_restarted_one_gets_a_higher_one(broker: 
 
 
 def test_a_query_that_goes_on_after_others_had_the_queues_has_a_higher_number(
-    broker: Any, channel: Any, api: API
+    broker: RunningBroker, channel: BlockingChannel, api: API
 ) -> None:
     publish(channel, numbered(1, 30))
     query = reader(broker)
@@ -183,7 +187,9 @@ def test_numbers_grow_through_restarts_of_the_broker(tmp_path: Path) -> None:
         assert rose(before, next_batch(query, end)[1])
 
 
-def test_what_has_no_single_owner_has_no_number(spark: SparkSession, broker: Any, channel: Any) -> None:
+def test_what_has_no_single_owner_has_no_number(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     publish(channel, numbered(1, 10))
     channel.queue_declare("clicks", durable=True, arguments={"x-queue-type": "stream"})
     channel.basic_publish("", "clicks", b"")

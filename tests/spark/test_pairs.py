@@ -9,6 +9,8 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.spark.sources import Restartable, table
 
 from jumpmq.spark import JumpMQError, plain_errors
@@ -26,7 +28,9 @@ KINDS: dict[str, dict[str, Any]] = {
 class Pair:
     """A queue ``q``, a query on it, and a sink: a Parquet table, or the queue ``out``."""
 
-    def __init__(self, spark: Any, broker: Restartable, directory: Path, kind: str, sink: str, amqp: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, broker: Restartable, directory: Path, kind: str, sink: str, amqp: bool
+    ) -> None:
         self._spark, self._directory, self._sink, self._amqp = spark, directory, sink, amqp
         self.broker = broker
         self.declare("q", kind)
@@ -42,7 +46,7 @@ class Pair:
         self._on_channel(lambda channel: channel.queue_declare(queue, durable=True, arguments=KINDS[kind]))
 
     def fill(self, first: int, last: int) -> None:
-        def publish(channel: Any) -> None:
+        def publish(channel: BlockingChannel) -> None:
             channel.confirm_delivery()
             for number in range(first, last):
                 properties = pika.BasicProperties(delivery_mode=2, priority=number % 7)
@@ -76,7 +80,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+def pair(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     with Restartable(tmp_path / "broker") as broker:
         yield Pair(spark, broker, tmp_path, *request.param)
 

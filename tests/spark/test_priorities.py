@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
+from tests.spark.commands import run
 from tests.spark.sources import Sink, run_available, stream, table
-from tests.spark.test_commands import run
 
+from jumpmq import RunningBroker
 from jumpmq.spark.partitions import WORTHWHILE
 
 KINDS = {"classic": {"x-max-priority": 9}, "quorum": {"x-queue-type": "quorum"}}
@@ -17,7 +19,7 @@ KINDS = {"classic": {"x-max-priority": 9}, "quorum": {"x-queue-type": "quorum"}}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def declare(channel: Any, kind: str) -> None:
+def declare(channel: BlockingChannel, kind: str) -> None:
     """A queue with 90 messages of priority 0 behind the hash exchange ``h``, 10 of priority 5 among them."""
     channel.queue_declare("p", durable=True, arguments=KINDS[kind])
     channel.exchange_declare("h", "x-consistent-hash", durable=True)
@@ -28,13 +30,15 @@ def declare(channel: Any, kind: str) -> None:
         channel.basic_publish("h", b"%d" % number, b"%d" % number, properties)
 
 
-def delivered(channel: Any) -> list[bytes]:
+def delivered(channel: BlockingChannel) -> list[bytes]:
     """What clients get, one by one; the queue is empty then."""
     return [body for _, _, body in iter(lambda: channel.basic_get("p", auto_ack=True), (None, None, None))]
 
 
 @each_kind
-def test_a_table_has_all_messages_in_the_order_of_delivery(spark: Any, broker: Any, channel: Any, kind: str) -> None:
+def test_a_table_has_all_messages_in_the_order_of_delivery(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, kind: str
+) -> None:
     declare(channel, kind)
     for options in ({}, {"minPartitions": 3}, {"keepOrder": True}):
         frame = table(spark, broker, queue="p", **options)
@@ -46,7 +50,9 @@ def test_a_table_has_all_messages_in_the_order_of_delivery(spark: Any, broker: A
 
 
 @each_kind
-def test_a_streaming_query_takes_all_at_once(spark: Any, broker: Any, channel: Any, tmp_path: Path, kind: str) -> None:
+def test_a_streaming_query_takes_all_at_once(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path, kind: str
+) -> None:
     declare(channel, kind)
     before = [bytes(row.body) for row in table(spark, broker, queue="p").collect()]
     sink = Sink()
@@ -59,7 +65,7 @@ def test_a_streaming_query_takes_all_at_once(spark: Any, broker: Any, channel: A
 @pytest.mark.slow
 @each_kind
 def test_a_streaming_query_takes_what_would_be_delivered_first(
-    spark: Any, broker: Any, channel: Any, tmp_path: Path, kind: str
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path, kind: str
 ) -> None:
     declare(channel, kind)
     before = [bytes(row.body) for row in table(spark, broker, queue="p").collect()]
@@ -73,7 +79,9 @@ def test_a_streaming_query_takes_what_would_be_delivered_first(
 
 
 @pytest.mark.slow
-def test_uniformity_and_plan_see_all_messages(spark: Any, broker: Any, channel: Any) -> None:
+def test_uniformity_and_plan_see_all_messages(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     declare(channel, "classic")
     url = ("--url", broker.http_url)
     assert "p: 100 keys (100 expected), 100 messages" in run("uniformity", "--exchange", "h", *url)
@@ -81,7 +89,9 @@ def test_uniformity_and_plan_see_all_messages(spark: Any, broker: Any, channel: 
 
 
 @pytest.mark.slow
-def test_the_partitions_of_a_long_queue_follow_one_another(spark: Any, broker: Any, channel: Any) -> None:
+def test_the_partitions_of_a_long_queue_follow_one_another(
+    spark: SparkSession, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     rows = 3 * WORTHWHILE + 1
     numbers = spark.range(rows, numPartitions=1).selectExpr("cast(id as string) as body")
     for queue, arguments in (("long", {}), ("log", {"x-queue-type": "stream"})):

@@ -3,27 +3,33 @@
 import os
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from tests.http.api import API
 from tests.spark.processes import planners
 from tests.spark.sources import Restartable, Sink, declare, numbered, publish, run_available, stream
 
+import jumpmq
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import MessagesGone
 from jumpmq.spark.options import BrokerAddress
 
 
-def test_the_broker_may_restart_between_planning_and_reading(spark, tmp_path):
+def test_the_broker_may_restart_between_planning_and_reading(spark: SparkSession, tmp_path: Path) -> None:
     with Restartable(tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             declare(connection.channel())
             published = publish(connection.channel(), numbered(1, 30))
         sink = Sink()
 
-        def restart(frame, number):
+        def restart(frame: DataFrame, number: int) -> None:
             broker.restart()
             sink(frame, number)
 
@@ -33,7 +39,7 @@ def test_the_broker_may_restart_between_planning_and_reading(spark, tmp_path):
         assert [API(broker.http_url).counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
 
 
-def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path):
+def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path: Path) -> None:
     with Restartable(tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             declare(connection.channel())
@@ -52,23 +58,23 @@ def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path):
             list(client.reserved("g", [["q1", None, 1, 0, None]], ["body"], accept_loss=False))
 
 
-def start(frame, sink, directory):
+def start(frame: DataFrame, sink: Sink, directory: Path) -> StreamingQuery:
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(directory / "checkpoint"))
     return writer.start()
 
 
-def wait_for(condition, query):
+def wait_for(condition: Callable[[], object], query: StreamingQuery) -> None:
     while not condition():
         assert query.isActive, query.exception()
         time.sleep(0.02)
 
 
-def wait_for_rows(sink, count, query):
+def wait_for_rows(sink: Sink, count: int, query: StreamingQuery) -> None:
     wait_for(lambda: len(sink.rows) == count, query)
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark, tmp_path):
+def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark: SparkSession, tmp_path: Path) -> None:
     sink = Sink()
     with Restartable(tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -89,7 +95,7 @@ def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark, tmp_pat
     assert sink.bodies == published
 
 
-def test_a_broker_that_stays_away_ends_the_query_with_a_reason(spark, tmp_path):
+def test_a_broker_that_stays_away_ends_the_query_with_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     with Restartable(tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             declare(connection.channel())
@@ -101,7 +107,9 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_reason(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_queue_that_was_drained_and_deleted_is_no_matter(spark, broker, channel, tmp_path):
+def test_a_queue_that_was_drained_and_deleted_is_no_matter(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 10))
     sink = Sink()
     run_available(stream(spark, broker, exchange="x"), tmp_path, sink)
@@ -115,7 +123,9 @@ def test_a_queue_that_was_drained_and_deleted_is_no_matter(spark, broker, channe
     assert sink.bodies == numbered(1, 30)
 
 
-def test_a_queue_deleted_with_messages_ends_the_query_unless_that_is_accepted(spark, broker, channel, tmp_path):
+def test_a_queue_deleted_with_messages_ends_the_query_unless_that_is_accepted(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 10))
     run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())
     publish(channel, numbered(11, 40))
@@ -128,10 +138,12 @@ def test_a_queue_deleted_with_messages_ends_the_query_unless_that_is_accepted(sp
     assert len(sink.rows) == kept
 
 
-def test_what_is_left_of_a_lapsed_batch_is_read_if_the_loss_is_accepted(spark, broker, channel, tmp_path):
+def test_what_is_left_of_a_lapsed_batch_is_read_if_the_loss_is_accepted(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 20))
 
-    def die(frame, number):
+    def die(frame: DataFrame, number: int) -> None:
         raise RuntimeError("lightning")
 
     with pytest.raises(StreamingQueryException, match="lightning"):
@@ -145,7 +157,9 @@ def test_what_is_left_of_a_lapsed_batch_is_read_if_the_loss_is_accepted(spark, b
     assert sink.bodies == [body for body in numbered(1, 20) if body != taken]
 
 
-def test_a_second_query_of_a_group_is_refused(spark, broker, channel, tmp_path):
+def test_a_second_query_of_a_group_is_refused(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 20))
     sink = Sink()
     query = start(stream(spark, broker, exchange="x", group="g"), sink, tmp_path / "first")
@@ -163,7 +177,9 @@ def test_a_second_query_of_a_group_is_refused(spark, broker, channel, tmp_path):
     assert rest.bodies[-10:] == numbered(31, 40)
 
 
-def test_a_query_that_knows_its_checkpoint_acknowledges_what_spark_has_noted(spark, broker, channel, tmp_path):
+def test_a_query_that_knows_its_checkpoint_acknowledges_what_spark_has_noted(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """While it waits for its trigger, and is stopped then: nothing is left for another query to read again."""
     published = publish(channel, numbered(1, 20))
     api, sink, checkpoint = API(broker.http_url), Sink(), str(tmp_path / "checkpoint")
@@ -177,7 +193,9 @@ def test_a_query_that_knows_its_checkpoint_acknowledges_what_spark_has_noted(spa
     assert sink.bodies == published
 
 
-def test_the_progress_tells_what_waits(spark, broker, channel, tmp_path):
+def test_the_progress_tells_what_waits(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 50))
     query = run_available(stream(spark, broker, exchange="x", maxMessagesPerTrigger=20), tmp_path, Sink())
     waiting = [progress.sources[0].latestOffset for progress in query.recentProgress]
@@ -185,13 +203,13 @@ def test_the_progress_tells_what_waits(spark, broker, channel, tmp_path):
 
 
 def test_a_planner_that_is_killed_is_an_error_and_the_restarted_query_reads_every_message_once(
-    spark, broker, channel, tmp_path
-):
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """Spark cannot go on without the process that plans; the checkpoint can."""
     published = publish(channel, numbered(1, 60))
     sink, frame = Sink(), stream(spark, broker, exchange="x", maxMessagesPerTrigger=20)
 
-    def kill(frame, number):
+    def kill(frame: DataFrame, number: int) -> None:
         sink(frame, number)
         if number == 1:
             for process in planners():

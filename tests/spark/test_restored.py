@@ -11,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.spark.streams.published import Query, bodies
 
 import jumpmq
@@ -19,7 +20,7 @@ from jumpmq.spark import JumpMQError
 STREAM_OPTIONS = {"queue": "it", "startingOffsets": "earliest"}
 
 
-def fill(channel: Any, queue: str, count: int, *, start: int = 0) -> list[bytes]:
+def fill(channel: BlockingChannel, queue: str, count: int, *, start: int = 0) -> list[bytes]:
     """Publish numbered persistent messages; on disk when this returns."""
     channel.confirm_delivery()
     published = [b"%04d" % number for number in range(start, start + count)]

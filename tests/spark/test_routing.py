@@ -1,13 +1,17 @@
 """Routing and reports in Spark: what the broker decides, for whatever is hashed."""
 
 import json
+from pathlib import Path
 
 import pika
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.http.api import API
 from tests.spark.sources import table
 
+import jumpmq
 from jumpmq.hashing import HashRing
 from jumpmq.hashing.chi_squared import critical_value
 from jumpmq.spark import JumpMQError, Router, movement, register_route, repartition_by_queue, route, uniformity
@@ -18,7 +22,7 @@ KEYS = 300
 
 
 @pytest.fixture
-def exchanges(channel):
+def exchanges(channel: BlockingChannel) -> list[str]:
     """Hash exchanges of every kind, each over queues of its own; a queue was unbound from two of them."""
     kinds = {
         "by_key": ("x-consistent-hash", {}),
@@ -39,7 +43,9 @@ def exchanges(channel):
     return list(kinds)
 
 
-def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, exchanges):
+def test_every_hash_exchange_decides_as_the_broker_does(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, exchanges: list[str]
+) -> None:
     for name in exchanges:
         for number in range(KEYS):
             sent = pika.BasicProperties(message_id=f"m{number}", headers={"h": f"h{number}"}, timestamp=number * 1000)
@@ -57,7 +63,9 @@ def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, 
         assert Router.from_broker(broker.http_url, name).source == "header 'h'"
 
 
-def test_a_router_from_definitions_decides_as_the_exchange_does(broker, channel, tmp_path):
+def test_a_router_from_definitions_decides_as_the_exchange_does(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     channel.exchange_declare("m", "x-modulus-hash", durable=True)
     channel.exchange_declare("k", "x-modulus-hash", durable=True, arguments={"hash-function": "murmur2"})
     for queue in ("q2", "q1"):
@@ -91,7 +99,7 @@ def test_a_router_from_definitions_decides_as_the_exchange_does(broker, channel,
 
 
 @pytest.mark.slow
-def test_rows_of_a_queue_meet_in_one_partition_and_sql_has_the_function(spark):
+def test_rows_of_a_queue_meet_in_one_partition_and_sql_has_the_function(spark: SparkSession) -> None:
     frame = spark.range(1000).selectExpr("cast(id as string) as key")
     gathered = repartition_by_queue(frame, "key", Router.even(4))
     parts = gathered.selectExpr("queue", "spark_partition_id() as part").distinct().collect()
@@ -99,14 +107,14 @@ def test_rows_of_a_queue_meet_in_one_partition_and_sql_has_the_function(spark):
     register_route(spark, "place_of", Router.even(4))
     frame.createOrReplaceTempView("keys")
     assert (
-        spark.sql("select count(*) from keys where place_of(key) = 'q1'").first()[0]
+        spark.sql("select count(*) from keys where place_of(key) = 'q1'").collect()[0][0]
         == gathered.where("queue = 'q1'").count()
     )
     with pytest.raises(JumpMQError, match="there is no column 'nothing'; there are key"):
         route(frame, "nothing", Router.even(4))
 
 
-def test_uniformity_counts_keys_and_messages_and_finds_hot_keys(spark, tmp_path):
+def test_uniformity_counts_keys_and_messages_and_finds_hot_keys(spark: SparkSession, tmp_path: Path) -> None:
     ring = HashRing()
     for queue, weight in {"a": 1, "b": 3}.items():
         ring.add(queue, weight)
@@ -130,7 +138,7 @@ def test_uniformity_counts_keys_and_messages_and_finds_hot_keys(spark, tmp_path)
     )
 
 
-def test_movement_is_the_least_there_is(spark):
+def test_movement_is_the_least_there_is(spark: SparkSession) -> None:
     frame = spark.range(50_000).selectExpr("cast(id as string) as key")
     before = Router.even(4)
     found = movement(frame, "key", before, before.changed(add=["q5"]))
@@ -146,7 +154,7 @@ def test_movement_is_the_least_there_is(spark):
         before.changed(remove=["q9"])
 
 
-def test_the_table_of_the_reference_document(spark):
+def test_the_table_of_the_reference_document(spark: SparkSession) -> None:
     tests = bucket_tests(spark, range(2, 21, 6), 100_000)
     assert [one.buckets for one in tests] == [2, 8, 14, 20]
     assert all(one.statistic < one.critical_01 for one in tests)
@@ -154,7 +162,7 @@ def test_the_table_of_the_reference_document(spark):
 
 
 @pytest.mark.slow
-def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark):
+def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark: SparkSession) -> None:
     """RabbitMQ's hash has 2^21 positions: what is uneven among them grows with the keys; 64 bits have no such floor."""
     few, many = (bucket_tests(spark, [13], keys)[0] for keys in (100_000, 6_000_000))
     wide = bucket_tests(spark, [13], 6_000_000, "xxh64")[0]
@@ -166,6 +174,6 @@ def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark):
 @pytest.mark.parametrize(
     ("degrees", "p05", "p01"), [(1, 3.841, 6.635), (4, 9.488, 13.277), (10, 18.307, 23.209), (17, 27.587, 33.409)]
 )
-def test_critical_values(degrees, p05, p01):
+def test_critical_values(degrees: int, p05: float, p01: float) -> None:
     assert critical_value(0.05, degrees) == pytest.approx(p05, abs=0.001)
     assert critical_value(0.01, degrees) == pytest.approx(p01, abs=0.001)

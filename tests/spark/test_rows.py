@@ -1,6 +1,7 @@
 """From the broker's columns to Spark's, without a Spark session."""
 
 import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,18 +15,19 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
 
-def convert(octets, *names):
+def convert(octets: list[bytes], *names: str) -> list[dict[str, Any]]:
     """Rows of the named columns, of messages with these properties."""
     schema = StructType([SCHEMA[name] for name in names])
     batch = pa.record_batch({"properties": pa.array(octets, pa.binary())})
-    return converter(schema)(batch).to_pylist()
+    rows: list[dict[str, Any]] = converter(schema)(batch).to_pylist()
+    return rows
 
 
-def test_arrow_types_are_those_that_spark_checks_for():
+def test_arrow_types_are_those_that_spark_checks_for() -> None:
     assert converter(SCHEMA)(empty()).schema == to_arrow_schema(SCHEMA, timezone="UTC")
 
 
-def empty():
+def empty() -> pa.RecordBatch:
     return pa.record_batch(
         {
             "queue": pa.array([], pa.string()),
@@ -40,14 +42,14 @@ def empty():
     )
 
 
-def test_rows_keep_their_own_properties_where_many_are_alike():
+def test_rows_keep_their_own_properties_where_many_are_alike() -> None:
     some = [Properties(message_id="a", headers=[Field("n", "I", 1)]), Properties(), Properties(message_id="b")]
     rows = convert([some[number].encode() for number in (0, 1, 2, 1, 0)], "headers", "properties")
     assert [row["properties"]["message_id"] for row in rows] == ["a", None, "b", None, "a"]
     assert [row["headers"] for row in rows] == [[("n", "1")], [], [], [], [("n", "1")]]
 
 
-def test_octets_that_cannot_be_read_are_null_and_harm_no_other_row():
+def test_octets_that_cannot_be_read_are_null_and_harm_no_other_row() -> None:
     fine = Properties(type="t", headers=[Field("a", "S", "b")]).encode()
     rows = convert([b"", fine, b"\x20\x00\xff", b"\x80\x00"], "headers", "properties")
     assert [row["headers"] for row in rows] == [None, [("a", "b")], None, None]
@@ -63,18 +65,18 @@ def test_octets_that_cannot_be_read_are_null_and_harm_no_other_row():
         ((1 << 64) - 1, None),
     ],
 )
-def test_timestamps_that_spark_cannot_hold_are_null(seconds, shown):
+def test_timestamps_that_spark_cannot_hold_are_null(seconds: int, shown: datetime.datetime | None) -> None:
     (row,) = convert([Properties(timestamp=seconds).encode()], "properties")
     assert row["properties"]["timestamp"] == shown
 
 
-def test_a_header_that_is_there_twice_has_its_later_value():
+def test_a_header_that_is_there_twice_has_its_later_value() -> None:
     twice = Properties(headers=[Field("a", "S", "1"), Field("b", "S", "2"), Field("a", "S", "3")])
     (row,) = convert([twice.encode()], "headers")
     assert row["headers"] == [("a", "3"), ("b", "2")]
 
 
-def test_text_that_is_not_utf_8_shows_replacements():
+def test_text_that_is_not_utf_8_shows_replacements() -> None:
     (row,) = convert([b"\x00\x08\x02\xffa"], "properties")
     assert row["properties"]["app_id"] == "\ufffda"
 
@@ -88,5 +90,5 @@ def test_text_that_is_not_utf_8_shows_replacements():
         (["headers", "seq"], ["properties", "seq"]),
     ],
 )
-def test_only_what_is_needed_is_asked_for(names, columns):
+def test_only_what_is_needed_is_asked_for(names: list[str], columns: list[str]) -> None:
     assert wire_columns(StructType([SCHEMA[name] for name in names])) == columns

@@ -7,8 +7,11 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from tests.spark.sources import table
 
+import jumpmq
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties, persistent_unless_said
 from jumpmq.spark.pipelines.archive import archive
@@ -25,7 +28,7 @@ HEADERS = [
 
 
 @pytest.fixture(params=["x-consistent-hash", "x-modulus-hash"])
-def published(channel: Any, request: pytest.FixtureRequest) -> None:
+def published(channel: BlockingChannel, request: pytest.FixtureRequest) -> None:
     """Some messages, published to an exchange that hashes a header's numbers."""
     channel.exchange_declare("h", request.param, durable=True, arguments={"hash-header": "number"})
     for queue in ("h1", "h2"):
@@ -39,7 +42,7 @@ def published(channel: Any, request: pytest.FixtureRequest) -> None:
     channel.basic_publish("h", "none", b"none")
 
 
-def octets_of(spark: Any, broker: Any, **options: Any) -> dict[bytes, set[tuple[str, bytes]]]:
+def octets_of(spark: SparkSession, broker: jumpmq.RunningBroker, **options: Any) -> dict[bytes, set[tuple[str, bytes]]]:
     """By body, in which queues it is with which octets of properties."""
     found: dict[bytes, set[tuple[str, bytes]]] = {}
     for row in table(spark, broker, **options).select("queue", "body", "amqp_properties").collect():
@@ -49,7 +52,9 @@ def octets_of(spark: Any, broker: Any, **options: Any) -> dict[bytes, set[tuple[
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("published")
-def test_a_rebalance_places_by_the_header_that_is_hashed(spark, broker, channel, tmp_path):
+def test_a_rebalance_places_by_the_header_that_is_hashed(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     before = octets_of(spark, broker, exchange="h")
     rebalance(spark, source(broker), Router.from_broker(broker.http_url, "h"), str(tmp_path / "same"))
     assert octets_of(spark, broker, exchange="h") == before, "everything is where it belongs"
@@ -65,13 +70,15 @@ def test_a_rebalance_places_by_the_header_that_is_hashed(spark, broker, channel,
     assert octets_of(spark, broker, exchange="h") == after
 
 
-def source(broker: Any) -> dict[str, str]:
+def source(broker: jumpmq.RunningBroker) -> dict[str, str]:
     return {"url": broker.http_url, "vhost": "/", "exchange": "h"}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("published")
-def test_an_archive_is_replayed_as_it_was(spark, broker, channel, tmp_path: Path):
+def test_an_archive_is_replayed_as_it_was(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     before = octets_of(spark, broker, exchange="h")
     ((queue, octets),) = before[b"none"]
     before[b"none"] = {(queue, persistent_unless_said(octets))}
@@ -81,7 +88,9 @@ def test_an_archive_is_replayed_as_it_was(spark, broker, channel, tmp_path: Path
     assert octets_of(spark, broker, exchange="h") == before
 
 
-def test_what_was_changed_is_changed_and_the_rest_stays(spark, broker, channel):
+def test_what_was_changed_is_changed_and_the_rest_stays(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     first = Properties(headers=HEADERS, priority=3, cluster_id="c", delivery_mode=1)
     frame = spark.createDataFrame([(b"b", first.encode())], "body binary, amqp_properties binary")
     options = {"url": broker.http_url, "queue": "q1"}

@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pika
+import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
 from tests.etcd import needs_etcd
 from tests.spark.streams.published import Query
 from tests.waiting import until
@@ -42,7 +44,7 @@ def test_a_query_reads_on_from_the_node_that_is_left(tmp_path: Path) -> None:
         assert bodies(reader, start, end) == {b"q0", b"q1"}
         nodes[0].kill()
         publish(nodes[1], "q1")
-        last = until(lambda: (now := reader.latestOffset(end, reader.getDefaultReadLimit())) != end and now)
+        last = until(lambda: now if (now := reader.latestOffset(end, reader.getDefaultReadLimit())) != end else None)
         assert bodies(reader, end, last) == {b"q1"}
 
 
@@ -88,10 +90,11 @@ def publish(node: JumpMQ, queue: str, *, declare: bool = False, count: int = 1) 
             channel.basic_publish("x", queue, queue.encode(), pika.BasicProperties(delivery_mode=2), mandatory=True)
 
 
-def bodies(reader, start, end) -> set[bytes]:
+def bodies(reader: DataSourceStreamReader, start: dict[str, object], end: dict[str, object]) -> set[bytes]:
     """What a micro-batch has."""
     found = set()
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
             found.update(batch.column("body").to_pylist())
     return found

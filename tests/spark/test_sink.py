@@ -1,31 +1,36 @@
 """Writing to exchanges and queues: every row once, in order, confirmed."""
 
 import datetime
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
+import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
 from tests.http.api import API
-from tests.spark.sources import numbered, publish, run_available, stream, table
+from tests.spark.sources import Managed, numbered, publish, run_available, stream, table
 from tests.waiting import until
 
+import jumpmq
 from jumpmq.management import ManagementClient
 from jumpmq.spark import Router, route
 
 
-def write(frame, broker, **options):
-    writer = frame.write.format("jumpmq").mode("append")
-    for name, value in ({"url": broker.http_url} | options).items():
-        writer = writer.option(name, value)
-    writer.save()
+def write(frame: DataFrame, broker: Managed, **options: Any) -> None:
+    frame.write.format("jumpmq").mode("append").options(**{"url": broker.http_url} | options).save()
 
 
-def rows_of(spark, broker, **options):
+def rows_of(spark: SparkSession, broker: Managed, **options: Any) -> list[Row]:
     return table(spark, broker, **options).orderBy("queue", "seq").collect()
 
 
-def test_rows_go_where_their_keys_belong_in_the_order_of_their_partition(spark, broker, channel):
+def test_rows_go_where_their_keys_belong_in_the_order_of_their_partition(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     frame = spark.range(20_000, numPartitions=2).selectExpr(
         "cast(id % 100 as string) as routing_key", "cast(id as string) as body"
     )
@@ -41,7 +46,9 @@ def test_rows_go_where_their_keys_belong_in_the_order_of_their_partition(spark, 
     assert {row.properties.delivery_mode for row in rows} == {2}
 
 
-def test_a_table_that_was_read_can_be_written_again(spark, broker, channel):
+def test_a_table_that_was_read_can_be_written_again(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     sent = pika.BasicProperties(
         headers={"a": "ä", "n": None}, message_id="m", priority=3, timestamp=1357034400, delivery_mode=1
     )
@@ -52,7 +59,9 @@ def test_a_table_that_was_read_can_be_written_again(spark, broker, channel):
     assert second.asDict() | {"seq": 1, "published_at": before.published_at} == first.asDict() == before.asDict()
 
 
-def test_who_may_only_write_writes_into_a_queue(spark, broker, channel):
+def test_who_may_only_write_writes_into_a_queue(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     client = ManagementClient(broker.http_url)
     client.put("users", "writer", body={"password": "w", "tags": "management"})
     client.put("permissions", "/", "writer", body={"configure": "", "write": "amq.default", "read": ""})
@@ -61,13 +70,15 @@ def test_who_may_only_write_writes_into_a_queue(spark, broker, channel):
     assert [bytes(row.body) for row in rows_of(spark, broker, queue="q1")] == [b"a"]
 
 
-def test_a_view_takes_rows_in_sql(spark, broker, channel):
+def test_a_view_takes_rows_in_sql(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW x USING jumpmq OPTIONS (url '{broker.http_url}', exchange 'x')")
     spark.sql("INSERT INTO x (routing_key, body) VALUES (binary('k'), binary('a')), (binary('k'), binary('b'))")
     assert sorted(bytes(row.body) for row in rows_of(spark, broker, exchange="x")) == [b"a", b"b"]
 
 
-def test_properties_as_columns_and_text_bodies(spark, broker, channel):
+def test_properties_as_columns_and_text_bodies(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     when = datetime.datetime(2013, 1, 1, 10)
     frame = spark.createDataFrame(
         [("q1", "ä", "m1", when), ("q2", "", None, None)],
@@ -79,7 +90,9 @@ def test_properties_as_columns_and_text_bodies(spark, broker, channel):
     assert (bytes(second.body), bytes(second.routing_key), second.properties.message_id) == (b"", b"q2", None)
 
 
-def test_headers_of_integers_are_hashed_as_integers(spark, broker, channel):
+def test_headers_of_integers_are_hashed_as_integers(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     """Also in the shape that Kafka's sink wants them in, and beside numbers of other types."""
     channel.exchange_declare("h", "x-consistent-hash", durable=True, arguments={"hash-header": "customer"})
     for queue in ("h1", "h2", "h3"):
@@ -102,7 +115,7 @@ def test_headers_of_integers_are_hashed_as_integers(spark, broker, channel):
     assert len({queue for queue, _ in expected}) == 3
 
 
-def test_rows_that_reach_no_queue(spark, broker, channel):
+def test_rows_that_reach_no_queue(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
     channel.exchange_declare("d", "direct")
     channel.queue_bind("q1", "d", "1")
     frame = spark.createDataFrame([("1", "a"), ("2", "b")], "routing_key string, body string").coalesce(1)
@@ -131,15 +144,24 @@ def test_rows_that_reach_no_queue(spark, broker, channel):
         ("'b' as body", {"queue": "q1", "onUnroutable": "wait"}, "'onUnroutable' must be fail or drop, not 'wait'"),
     ],
 )
-def test_what_cannot_be_written_is_said(spark, broker, channel, select, options, reason):
+def test_what_cannot_be_written_is_said(
+    spark: SparkSession,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    select: str,
+    options: dict[str, str],
+    reason: str,
+) -> None:
     with pytest.raises(PySparkException, match=reason):
         write(spark.sql(f"select {select}"), broker, **options)
 
 
-def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, channel, tmp_path):
+def test_a_task_that_is_tried_again_publishes_nothing_twice(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     failed = str(tmp_path / "failed")
 
-    def fail_once(batches):
+    def fail_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             if number == 2 and not Path(failed).exists():
                 Path(failed).touch()
@@ -157,7 +179,9 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, chann
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("url", ["http_url", "amqp_url"])
-def test_what_is_unroutable_or_refused_goes_to_a_dead_letter_exchange(spark, broker, channel, url):
+def test_what_is_unroutable_or_refused_goes_to_a_dead_letter_exchange(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, url: str
+) -> None:
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 700, "x-overflow": "reject-publish"})
     channel.queue_declare("dead", durable=True)
     channel.exchange_declare("dlx", "fanout", durable=True)
@@ -174,7 +198,9 @@ def test_what_is_unroutable_or_refused_goes_to_a_dead_letter_exchange(spark, bro
     assert all(expected[body] == reason for body, reason in found.items())
 
 
-def test_a_dead_letter_exchange_is_there_and_the_only_choice(spark, broker, channel):
+def test_a_dead_letter_exchange_is_there_and_the_only_choice(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     frame = spark.sql("select 'b' as body")
     with pytest.raises(PySparkException, match="no exchange 'nothing'"):
         write(frame, broker, queue="q1", deadLetterExchange="nothing")
@@ -184,7 +210,9 @@ def test_a_dead_letter_exchange_is_there_and_the_only_choice(spark, broker, chan
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.slow
-def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(spark, broker, channel):
+def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 1001, "x-overflow": "reject-publish"})
     frame = spark.range(1500, numPartitions=1).selectExpr("cast(id as string) as body")
     once = {"queue": "full", "txnAppId": "app", "txnVersion": 1}
@@ -197,7 +225,9 @@ def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(
     assert found + [int(row.body) for row in rows_of(spark, broker, queue="full")] == list(range(1500))
 
 
-def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channel):
+def test_a_batch_of_the_same_transaction_is_published_once(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     frame = spark.sql("select 'k' as routing_key, 'b' as body")
     for version in (1, 1, 2, 2):
         write(frame, broker, exchange="x", txnAppId="app", txnVersion=version)
@@ -214,13 +244,13 @@ def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channe
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_published(
-    spark, broker, channel, tmp_path, batches
-):
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path, batches: int
+) -> None:
     """Its rows go back to the queue; with another name they are published, and a repeated micro-batch still is not."""
     channel.queue_declare("out", durable=True)
 
-    def run(checkpoint, app, repeated=False):
-        def forward(frame, number):
+    def run(checkpoint: str, app: str, repeated: bool = False) -> None:
+        def forward(frame: DataFrame, number: int) -> None:
             for _ in range(1 + repeated):
                 rows = frame.selectExpr("body")
                 write(rows, broker, queue="out", txnAppId=app, txnVersion=number)
@@ -228,7 +258,7 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_
         frame = stream(spark, broker, queue="q1", maxMessagesPerTrigger=10, lease=1)
         run_available(frame, tmp_path / checkpoint, forward)
 
-    def fill(first, last):
+    def fill(first: int, last: int) -> None:
         channel.confirm_delivery()
         for body in numbered(first, last):
             channel.basic_publish("", "q1", body, pika.BasicProperties(delivery_mode=2))
@@ -245,12 +275,14 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_
 
 
 @pytest.mark.slow
-def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(spark, broker, channel, tmp_path):
+def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """A query that died before Spark noted its micro-batch publishes it once all the same."""
     channel.queue_declare("out", durable=True)
     published = publish(channel, numbered(1, 40))
 
-    def run():
+    def run() -> None:
         frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=20).select("routing_key", "body")
         writer = frame.writeStream.format("jumpmq").option("url", broker.http_url).option("queue", "out")
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
@@ -269,7 +301,9 @@ def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(spark, broker, chan
     assert len(rows_of(spark, broker, exchange="x")) == 100
 
 
-def test_a_chunk_is_published_in_parts_where_many_queues_get_it(spark, broker, channel):
+def test_a_chunk_is_published_in_parts_where_many_queues_get_it(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     """The broker takes so many copies at once; a batch that is tried again is still published once."""
     channel.exchange_declare("many", "fanout", durable=True)
     for number in range(100):
@@ -282,7 +316,9 @@ def test_a_chunk_is_published_in_parts_where_many_queues_get_it(spark, broker, c
     assert [int(row.body) for row in rows] == list(range(8192))
 
 
-def test_copies_reach_the_queues_of_their_keys(spark, broker, channel):
+def test_copies_reach_the_queues_of_their_keys(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     rows = spark.sql("SELECT 'q1' AS routing_key, 'b' AS body, array('q2') AS cc")
     rows.write.format("jumpmq").mode("append").option("url", broker.http_url).option("exchange", "").save()
     assert [len(table(spark, broker, queue=queue).collect()) for queue in ("q1", "q2")] == [1, 1]

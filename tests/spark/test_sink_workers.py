@@ -5,11 +5,15 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pika
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.spark.processes import processes
 from tests.waiting import until
 
@@ -26,7 +30,7 @@ WORKER = b"jumpmq.nodes.processes.worker"
 
 
 @pytest.fixture
-def broker(tmp_path):
+def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     """A durable broker of two processes, with a hash exchange ``x`` over queues of both."""
     with jumpmq.running(data_dir=tmp_path / "broker", workers=2) as running:
         for queue in QUEUES:  # a connection each, so that both have some
@@ -38,10 +42,11 @@ def broker(tmp_path):
         yield running
 
 
-def contents(broker):
+def contents(broker: jumpmq.RunningBroker) -> tuple[list[int], list[int]]:
     """The numbers that the queues have, and how many each."""
     client = Client(BrokerAddress(broker.http_url), met=True)
-    counts, numbers = [], []
+    counts: list[int] = []
+    numbers: list[int] = []
     for queue in QUEUES:
         before = len(numbers)
         for batch in client.ready([[queue, None, None]], ["body"]):
@@ -50,14 +55,14 @@ def contents(broker):
     return sorted(numbers), counts
 
 
-def rows(spark, count):
+def rows(spark: SparkSession, count: int) -> DataFrame:
     return spark.range(count, numPartitions=2).select(
         (f.col("id") % 1000).cast("string").alias("routing_key"), f.col("id").cast("string").alias("body")
     )
 
 
 @pytest.mark.slow
-def test_a_table_reaches_the_queues_of_all_processes(spark, broker):
+def test_a_table_reaches_the_queues_of_all_processes(spark: SparkSession, broker: jumpmq.RunningBroker) -> None:
     rows(spark, 5000).write.format("jumpmq").mode("append").options(url=broker.http_url, exchange="x").save()
     numbers, counts = contents(broker)
     assert numbers == list(range(5000))
@@ -65,7 +70,9 @@ def test_a_table_reaches_the_queues_of_all_processes(spark, broker):
 
 
 @pytest.mark.slow
-def test_micro_batches_are_there_once_through_kills_of_processes(spark, broker, tmp_path):
+def test_micro_batches_are_there_once_through_kills_of_processes(
+    spark: SparkSession, broker: jumpmq.RunningBroker, tmp_path: Path
+) -> None:
     ended = threading.Event()
     killer = threading.Thread(target=kill_now_and_then, args=(ended,), daemon=True)
     directory = tmp_path / "rows"
@@ -89,7 +96,7 @@ def test_micro_batches_are_there_once_through_kills_of_processes(spark, broker, 
     assert contents(broker)[0] == list(range(ROWS))
 
 
-def ends(query, killer):
+def ends(query: DataStreamWriter, killer: threading.Thread) -> bool:
     """Whether a query ends well; where the broker was away as a micro-batch began or ended it is started again."""
     killing = killer.is_alive()
     try:
@@ -101,7 +108,7 @@ def ends(query, killer):
     return True
 
 
-def kill_now_and_then(ended):
+def kill_now_and_then(ended: threading.Event) -> None:
     """Kill a process every few seconds, not for ever."""
     choose = random.Random(2)
     for _ in range(KILLS):

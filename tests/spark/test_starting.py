@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, stream
 from tests.waiting import until
 
+import jumpmq
 from jumpmq.spark import plain_errors
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.pipelines.archive import archive
@@ -25,7 +28,9 @@ def started(frame: Any, table: Path, checkpoint: Path) -> Any:
     return writer.trigger(availableNow=True).start()
 
 
-def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(spark, broker, channel, tmp_path) -> None:
+def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """A table of JSON; tables of Parquet are those of the other tests, and of the pairs."""
     frame, table = stream(spark, broker, exchange="x").selectExpr("cast(body as string) as body"), tmp_path / "table"
     published = publish(channel, numbered(1, 20))
@@ -47,7 +52,9 @@ def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(spark, broke
     assert sorted(row.body.encode() for row in rows) == published + more
 
 
-def test_an_archive_goes_on_with_another_checkpoint_if_told_so(spark, broker, channel, tmp_path) -> None:
+def test_an_archive_goes_on_with_another_checkpoint_if_told_so(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     source, table = {"url": broker.http_url, "exchange": "x"}, str(tmp_path / "table")
     published = publish(channel, numbered(1, 20))
     assert archive(spark, source | {"maxMessagesPerTrigger": "10"}, table) == 20
@@ -67,7 +74,9 @@ def test_an_archive_goes_on_with_another_checkpoint_if_told_so(spark, broker, ch
     assert sorted(bytes(row.body) for row in rows) == published + more + last + late
 
 
-def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, broker, channel, tmp_path) -> None:
+def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """Without the option ``checkpointLocation`` of the source. A second query to the table begins nothing meanwhile."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x")
@@ -85,7 +94,9 @@ def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, br
         query.stop()
 
 
-def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(spark, broker, channel, tmp_path) -> None:
+def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """Until the other query has a micro-batch there, or has ended. The query's own claim goes with it."""
     table, api, other = tmp_path / "table", API(broker.http_url), "6f7c"
     assert [claim(spark, other, str(table)) for _ in range(2)] == [None, None], "a restarted query has it still"
@@ -101,7 +112,9 @@ def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(spark,
     until(lambda: not (table / CLAIM).exists())
 
 
-def test_a_second_archive_is_refused_while_the_first_is_at_work(spark, broker, channel, tmp_path) -> None:
+def test_a_second_archive_is_refused_while_the_first_is_at_work(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     source, table = {"url": broker.http_url, "exchange": "x"}, str(tmp_path / "table")
     published = publish(channel, numbered(1, 20))
     with ThreadPoolExecutor(1) as thread:

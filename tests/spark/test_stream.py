@@ -1,14 +1,23 @@
 """Streaming from queues: every message once, whatever fails on the way."""
 
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from tests.http.api import API
 from tests.spark.sources import Sink, declare, numbered, publish, run_available, stream
 
+import jumpmq
 
-def test_available_now_writes_what_was_published_and_leaves_nothing(spark, broker, channel, api, tmp_path):
+
+def test_available_now_writes_what_was_published_and_leaves_nothing(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 200))
     query = (
         stream(spark, broker, exchange="x")
@@ -29,7 +38,9 @@ def test_available_now_writes_what_was_published_and_leaves_nothing(spark, broke
         assert api.counts(queue) == (0, 0)
 
 
-def test_a_limit_bounds_micro_batches(spark, broker, channel, api, tmp_path):
+def test_a_limit_bounds_micro_batches(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 50))
     sink = Sink()
     query = run_available(stream(spark, broker, exchange="x", maxMessagesPerTrigger=20), tmp_path, sink)
@@ -41,11 +52,13 @@ def test_a_limit_bounds_micro_batches(spark, broker, channel, api, tmp_path):
     assert api.counts("q1") == api.counts("q2") == (0, 0)
 
 
-def test_available_now_leaves_what_comes_later_to_the_next_run(spark, broker, channel, api, tmp_path):
+def test_available_now_leaves_what_comes_later_to_the_next_run(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     first = publish(channel, numbered(1, 20))
     sink = Sink()
 
-    def publish_more(frame, number):
+    def publish_more(frame: DataFrame, number: int) -> None:
         sink(frame, number)
         if number == 0:
             publish(channel, numbered(21, 30))
@@ -57,14 +70,18 @@ def test_available_now_leaves_what_comes_later_to_the_next_run(spark, broker, ch
     assert sink.bodies == numbered(1, 30)
 
 
-def test_empty_queues_make_no_micro_batch_but_the_first_that_spark_always_makes(spark, broker, channel, tmp_path):
+def test_empty_queues_make_no_micro_batch_but_the_first_that_spark_always_makes(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     sink = Sink()
     for _ in range(2):
         run_available(stream(spark, broker, exchange="x"), tmp_path, sink)
         assert sink.batches == {0: []}
 
 
-def test_continuous_micro_batches_and_a_queue_bound_while_it_runs(spark, broker, channel, api, tmp_path):
+def test_continuous_micro_batches_and_a_queue_bound_while_it_runs(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 10))
     sink = Sink()
     query = (
@@ -89,13 +106,18 @@ def test_continuous_micro_batches_and_a_queue_bound_while_it_runs(spark, broker,
 @pytest.mark.slow
 @pytest.mark.parametrize("collected", [True, False], ids=["after the batch was written", "before it was"])
 def test_a_query_that_dies_in_a_micro_batch_repeats_it_with_the_same_rows(
-    spark, broker, channel, api, tmp_path, collected
-):
+    spark: SparkSession,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    api: API,
+    tmp_path: Path,
+    collected: bool,
+) -> None:
     publish(channel, numbered(1, 60))
     frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=20)
     sink = Sink()
 
-    def die(frame, number):
+    def die(frame: DataFrame, number: int) -> None:
         if collected or number != 1:
             sink(frame, number)
         if number == 1:
@@ -112,7 +134,9 @@ def test_a_query_that_dies_in_a_micro_batch_repeats_it_with_the_same_rows(
     assert api.counts("q1") == api.counts("q2") == (0, 0)
 
 
-def test_a_query_stopped_anywhere_and_restarted_reads_every_message_once(spark, broker, channel, api, tmp_path):
+def test_a_query_stopped_anywhere_and_restarted_reads_every_message_once(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 100))
     sink = Sink()
     for _ in range(3):
@@ -131,11 +155,13 @@ def test_a_query_stopped_anywhere_and_restarted_reads_every_message_once(spark, 
     assert api.counts("q1") == api.counts("q2") == (0, 0)
 
 
-def test_a_retried_task_sees_the_same_rows(spark, broker, channel, tmp_path):
+def test_a_retried_task_sees_the_same_rows(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 40))
     attempts = str(tmp_path / "attempts")
 
-    def fail_once(batches):
+    def fail_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Note what the task was given, and fail at its first attempt."""
         import uuid
         from pathlib import Path
@@ -144,6 +170,7 @@ def test_a_retried_task_sees_the_same_rows(spark, broker, channel, tmp_path):
 
         batches = list(batches)
         context = TaskContext.get()
+        assert context is not None
         place = Path(attempts, str(context.partitionId()))
         place.mkdir(parents=True, exist_ok=True)
         with pa.OSFile(str(place / uuid.uuid4().hex), "wb") as file, pa.ipc.new_stream(file, batches[0].schema) as out:
@@ -162,11 +189,13 @@ def test_a_retried_task_sees_the_same_rows(spark, broker, channel, tmp_path):
         assert first.equals(second)
 
 
-def test_a_micro_batch_may_take_longer_than_the_lease(spark, broker, channel, api, tmp_path):
+def test_a_micro_batch_may_take_longer_than_the_lease(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 10))
     sink, seen = Sink(), []
 
-    def dawdle(frame, number):
+    def dawdle(frame: DataFrame, number: int) -> None:
         sink(frame, number)
         time.sleep(1.5)
         seen.append([api.counts(queue)[0] for queue in ("q1", "q2")])
@@ -177,11 +206,11 @@ def test_a_micro_batch_may_take_longer_than_the_lease(spark, broker, channel, ap
 
 
 def test_what_a_silent_query_holds_goes_back_and_its_batch_cannot_be_repeated_once_consumed(
-    spark, broker, channel, api, tmp_path
-):
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 20))
 
-    def die(frame, number):
+    def die(frame: DataFrame, number: int) -> None:
         raise RuntimeError("lightning")
 
     frame = stream(spark, broker, exchange="x", lease=1)
@@ -194,13 +223,15 @@ def test_what_a_silent_query_holds_goes_back_and_its_batch_cannot_be_repeated_on
         run_available(frame, tmp_path, Sink())
 
 
-def test_a_named_group_goes_on_with_a_new_checkpoint(spark, broker, channel, tmp_path):
+def test_a_named_group_goes_on_with_a_new_checkpoint(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """What the lost checkpoint's query had reserved but not completed is in the new one's first micro-batch."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x", group="g", maxMessagesPerTrigger=10)
     sink = Sink()
 
-    def die_in_the_second(frame, number):
+    def die_in_the_second(frame: DataFrame, number: int) -> None:
         if number == 1:
             raise RuntimeError("lightning")
         sink(frame, number)
@@ -212,21 +243,27 @@ def test_a_named_group_goes_on_with_a_new_checkpoint(spark, broker, channel, tmp
     assert sorted(sink.bodies + rest.bodies) == numbered(1, 20)
 
 
-def test_a_checkpoint_belongs_to_its_group(spark, broker, channel, tmp_path):
+def test_a_checkpoint_belongs_to_its_group(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 4))
     run_available(stream(spark, broker, exchange="x", group="one"), tmp_path, Sink())
     with pytest.raises(PySparkException, match="checkpoint belongs to group 'one', but option 'group' is 'other'"):
         run_available(stream(spark, broker, exchange="x", group="other"), tmp_path, Sink())
 
 
-def test_a_checkpoint_belongs_to_what_it_was_made_for(spark, broker, channel, tmp_path):
+def test_a_checkpoint_belongs_to_what_it_was_made_for(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     publish(channel, numbered(1, 4))
     run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())
     with pytest.raises(PySparkException, match="checkpoint is of exchange 'x' in vhost '/', but the query reads queue"):
         run_available(stream(spark, broker, queue="q1"), tmp_path, Sink())
 
 
-def test_a_checkpoint_of_another_source_is_told(spark, broker, channel, tmp_path):
+def test_a_checkpoint_of_another_source_is_told(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     run_available(spark.readStream.format("rate").load(), tmp_path, Sink())
     with pytest.raises(
         PySparkException, match="checkpoint is not of queues of JumpMQ: give it a checkpoint of its own"
@@ -235,7 +272,9 @@ def test_a_checkpoint_of_another_source_is_told(spark, broker, channel, tmp_path
 
 
 @pytest.mark.slow
-def test_a_stream_joined_with_itself_is_refused_with_what_to_do(spark, broker, channel, tmp_path):
+def test_a_stream_joined_with_itself_is_refused_with_what_to_do(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     """Its two sources would divide the messages between them, and no row would find its partner."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x").select("body")
@@ -248,7 +287,9 @@ def test_a_stream_joined_with_itself_is_refused_with_what_to_do(spark, broker, c
     assert sink.bodies == more
 
 
-def test_octets_bound_micro_batches(spark, broker, channel, tmp_path):
+def test_octets_bound_micro_batches(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 50))
     sink = Sink()
     run_available(stream(spark, broker, exchange="x", maxBytesPerTrigger=120), tmp_path, sink)

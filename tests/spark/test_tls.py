@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pika
 import pyspark.errors
 import pytest
+from pyspark.sql import SparkSession
 from tests.spark.sources import declare, numbered, publish, run_available, stream, table
 
 import jumpmq
-from jumpmq.cli.certificates import make_certificates
+from jumpmq.cli.certificates import Certificates, make_certificates
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def broker(made, tmp_path_factory):
-    files = {"tls_cert": made.server, "tls_key": made.server_key, "tls_ca": made.ca}
-    directory = tmp_path_factory.mktemp("broker")
-    with jumpmq.running(data_dir=directory, **files, tls_client="required") as running:
+def broker(made: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
+    with jumpmq.running(
+        data_dir=tmp_path_factory.mktemp("broker"),
+        tls_cert=made.server,
+        tls_key=made.server_key,
+        tls_ca=made.ca,
+        tls_client="required",
+    ) as running:
         with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
             declare(connection.channel())
             publish(connection.channel(), numbered(1, 40))
@@ -28,12 +36,14 @@ def broker(made, tmp_path_factory):
 
 
 @pytest.fixture
-def options(broker, made):
+def options(broker: jumpmq.RunningBroker, made: Certificates) -> dict[str, str]:
     files = {"tlsCa": made.ca, "tlsCertificate": made.client, "tlsKey": made.client_key}
     return {"url": broker.https_url} | {name: str(file) for name, file in files.items()}
 
 
-def test_read_stream_and_write(spark, broker, options, tmp_path):
+def test_read_stream_and_write(
+    spark: SparkSession, broker: jumpmq.RunningBroker, options: dict[str, str], tmp_path: Path
+) -> None:
     rows = table(spark, broker, exchange="x", **options)
     assert sorted(bytes(row.body) for row in rows.collect()) == numbered(1, 40)
     rows.selectExpr("concat(routing_key, x'2B') routing_key", "body").write.format("jumpmq").options(
@@ -47,7 +57,9 @@ def test_read_stream_and_write(spark, broker, options, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["tlsCa", "tlsCertificate"])
-def test_who_is_not_trusted(spark, broker, options, missing):
+def test_who_is_not_trusted(
+    spark: SparkSession, broker: jumpmq.RunningBroker, options: dict[str, str], missing: str
+) -> None:
     del options[missing]
     with pytest.raises(pyspark.errors.PySparkException) as refused:
         table(spark, broker, exchange="x", **options).collect()

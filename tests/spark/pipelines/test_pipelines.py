@@ -1,12 +1,17 @@
 """Whole jobs between queues and tables."""
 
+from pathlib import Path
+
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, table
 
+import jumpmq
 from jumpmq.cli.demo.table import spark_session
 from jumpmq.spark import JumpMQError, Router, route
 from jumpmq.spark.pipelines import publish as publishing
@@ -14,13 +19,16 @@ from jumpmq.spark.pipelines.archive import archive
 from jumpmq.spark.pipelines.rebalance import rebalance
 
 
-def target(broker, **options):
+def target(broker: jumpmq.RunningBroker, **options: str) -> dict[str, str]:
     return {"url": broker.http_url, "vhost": "/"} | options
 
 
-def test_an_exchange_is_archived_and_replayed(spark, broker, channel, tmp_path):
+def test_an_exchange_is_archived_and_replayed(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     published = publish(channel, numbered(1, 60))
-    place, seen = str(tmp_path / "table"), []
+    place = str(tmp_path / "table")
+    seen: list[int] = []
     source = target(broker, exchange="x", maxMessagesPerTrigger="40")
     assert archive(spark, source, place, by_hour=True, progress=seen.append) == sum(seen) == 60
     more = publish(channel, numbered(61, 80))
@@ -37,7 +45,9 @@ def test_an_exchange_is_archived_and_replayed(spark, broker, channel, tmp_path):
         assert again == [bytes(row.body) for row in sorted(rows, key=lambda row: row.seq) if row.queue == queue][10:]
 
 
-def test_a_table_is_published(spark, broker, channel, tmp_path):
+def test_a_table_is_published(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     place = str(tmp_path / "csv")
     spark.range(100).selectExpr("id % 7 as id", "id as value").write.option("header", True).csv(place)
     assert publishing.publish(spark, place, "csv", "id", target(broker, exchange="x")) == 100
@@ -65,7 +75,14 @@ def test_a_table_is_published(spark, broker, channel, tmp_path):
         ({}, "int"),
     ],
 )
-def test_a_published_table_goes_where_its_keys_are_routed(spark, broker, channel, tmp_path, hashed, type_):
+def test_a_published_table_goes_where_its_keys_are_routed(
+    spark: SparkSession,
+    broker: jumpmq.RunningBroker,
+    channel: BlockingChannel,
+    tmp_path: Path,
+    hashed: dict[str, str],
+    type_: str,
+) -> None:
     channel.exchange_declare("h", "x-consistent-hash", arguments=hashed)
     for number in range(3):
         channel.queue_declare(f"h{number}")
@@ -75,12 +92,14 @@ def test_a_published_table_goes_where_its_keys_are_routed(spark, broker, channel
     assert publishing.publish(spark, place, "parquet", "id", target(broker, exchange="h")) == 60
     keys = spark.read.parquet(place).select(col("id").cast("string" if not hashed else type_).alias("id"))
     router = Router.from_broker(broker.http_url, "h")
-    expected = dict(route(keys, "id", router).groupBy("queue").count().collect())
+    expected: dict[str, int] = dict(route(keys, "id", router).groupBy("queue").count().collect())
     assert len(expected) > 1
     assert dict(table(spark, broker, exchange="h").groupBy("queue").count().collect()) == expected
 
 
-def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, channel, tmp_path):
+def test_waiting_messages_move_where_their_keys_belong_in_order(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
     channel.confirm_delivery()
     for number in range(600):
         channel.basic_publish("x", str(number % 50), b"%d" % number, pika.BasicProperties(delivery_mode=2))
@@ -101,7 +120,7 @@ def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, c
     assert [API(broker.http_url).counts(queue)[1] for queue in ("q1", "q2", "q3")] == [0, 0, 0]
 
 
-def test_the_demos_spark_is_one_that_is_there_and_goes_on(spark):
+def test_the_demos_spark_is_one_that_is_there_and_goes_on(spark: SparkSession) -> None:
     with spark_session(partitions=2) as started:
         assert started().sparkContext is spark.sparkContext
     assert spark.range(3).count() == 3

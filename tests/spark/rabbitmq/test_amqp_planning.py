@@ -9,13 +9,15 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.brokers import confirming_channel
 
+from jumpmq.amqp import methods as m
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.rabbitmq import client as planning
-from jumpmq.spark.rabbitmq import kinds
+from jumpmq.spark.rabbitmq import kinds, link
 from jumpmq.spark.rabbitmq.client import AMQPClient
 from jumpmq.testing import BrokerProcess
 
@@ -40,10 +42,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[AMQPConnection]:
     made: list[AMQPConnection] = []
 
     def connect(broker: Any) -> AMQPConnection:
-        made.append(real(broker))
+        made.append(link.connect(broker))
         return made[-1]
 
-    real = planning.connect
     monkeypatch.setattr(planning, "connect", connect)
     monkeypatch.setattr(kinds, "connect", connect)
     return made
@@ -54,7 +55,7 @@ def client_of(server: BrokerProcess, user: str = "guest", password: str = "guest
     return AMQPClient(SourceOptions.parse({"url": url, "queue": "any"}).broker)
 
 
-def filled(channel: Any, name: str, count: int, **arguments: Any) -> None:
+def filled(channel: BlockingChannel, name: str, count: int, **arguments: Any) -> None:
     channel.queue_delete(name)
     channel.queue_declare(name, durable=True, arguments=arguments)
     for number in range(count):
@@ -62,11 +63,11 @@ def filled(channel: Any, name: str, count: int, **arguments: Any) -> None:
 
 
 def test_many_queues_of_all_kinds_are_asked_with_few_connections(
-    server: BrokerProcess, channel: Any, connections: list[AMQPConnection]
+    server: BrokerProcess, channel: BlockingChannel, connections: list[AMQPConnection]
 ) -> None:
     counts = {f"planned {number}": number % 3 for number in range(150)}
     counts |= {"planned quorum": 2, "planned stream": 5, "planned empty stream": 0, "planned short stream": 1}
-    kinds_of = {
+    kinds_of: dict[str, dict[str, Any]] = {
         "planned quorum": {"x-queue-type": "quorum"},
         "planned stream": {"x-queue-type": "stream"},
         "planned empty stream": {"x-queue-type": "stream"},
@@ -95,7 +96,7 @@ def test_many_queues_of_all_kinds_are_asked_with_few_connections(
         channel.queue_delete(name)
 
 
-def test_a_stream_is_found_at_a_time(server: BrokerProcess, channel: Any) -> None:
+def test_a_stream_is_found_at_a_time(server: BrokerProcess, channel: BlockingChannel) -> None:
     filled(channel, "timed", 3, **{"x-queue-type": "stream"})
     before = client_of(server).ranges(None, ["timed"], timestamp=1.0)["timed"]
     assert (before["seq_at"], before["last_seq"]) == (0, 2)
@@ -104,7 +105,7 @@ def test_a_stream_is_found_at_a_time(server: BrokerProcess, channel: Any) -> Non
     channel.queue_delete("timed")
 
 
-def test_a_queue_that_is_in_exclusive_use_is_said(server: BrokerProcess, channel: Any) -> None:
+def test_a_queue_that_is_in_exclusive_use_is_said(server: BrokerProcess, channel: BlockingChannel) -> None:
     filled(channel, "planned free", 1)
     channel.queue_declare("planned exclusive", exclusive=True)
     with pytest.raises(JumpMQError, match="planned exclusive"):
@@ -112,15 +113,17 @@ def test_a_queue_that_is_in_exclusive_use_is_said(server: BrokerProcess, channel
     channel.queue_delete("planned free")
 
 
-def test_refusals_among_declarations_leave_the_others_their_answers(server: BrokerProcess, channel: Any) -> None:
+def test_refusals_among_declarations_leave_the_others_their_answers(
+    server: BrokerProcess, channel: BlockingChannel
+) -> None:
     there = [f"declared {number}" for number in range(40)]
     for name in there:
         filled(channel, name, 0)
     for missing in ([0], [39], [1, 2, 3, 20], range(40)):
         names = ["declared nowhere" if place in missing else name for place, name in enumerate(there)]
-        with planning.connect(client_of(server)._broker) as amqp:
-            answers = amqp.declare_all([planning.m.QueueDeclare(queue=name, passive=True) for name in names])
-            answers += amqp.declare_all([planning.m.QueueDeclare(queue=there[0], passive=True)])
+        with link.connect(client_of(server)._broker) as amqp:
+            answers = amqp.declare_all([m.QueueDeclare(queue=name, passive=True) for name in names])
+            answers += amqp.declare_all([m.QueueDeclare(queue=there[0], passive=True)])
         got = [getattr(answer, "queue", None) for answer in answers]
         expected = [name if name != "declared nowhere" else None for name in itertools.chain(names, there[:1])]
         assert got == expected

@@ -18,7 +18,8 @@ SCHEMA = StructType().add("body", BinaryType())
 
 def waiting(port: int, queue: str) -> int:
     with closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))) as connection:
-        return connection.channel().queue_declare(queue, durable=True).method.message_count
+        count: int = connection.channel().queue_declare(queue, durable=True).method.message_count
+        return count
 
 
 def test_a_task_waits_for_a_broker_that_is_restarted(tmp_path: Path) -> None:

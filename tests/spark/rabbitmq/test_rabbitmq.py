@@ -8,7 +8,9 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from tests.brokers import confirming_channel
 from tests.spark.sources import Sink, numbered, run_available
 
@@ -31,38 +33,41 @@ def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
         yield channel
 
 
-def declare(channel: Any, queue: str, kind: str = "classic") -> None:
+def declare(channel: BlockingChannel, queue: str, kind: str = "classic") -> None:
     channel.queue_delete(queue)
     channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
 
 
-def fill(channel: Any, queue: str, bodies: list[bytes]) -> list[bytes]:
+def fill(channel: BlockingChannel, queue: str, bodies: list[bytes]) -> list[bytes]:
     for body in bodies:
         channel.basic_publish("", queue, body, PROPERTIES)
     return bodies
 
 
-def waiting(channel: Any, queue: str) -> int:
-    return channel.queue_declare(queue, passive=True).method.message_count
+def waiting(channel: BlockingChannel, queue: str) -> int:
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
 
 
-def bodies(channel: Any, queue: str) -> list[bytes]:
+def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
     found = []
     while (body := channel.basic_get(queue, auto_ack=True)[2]) is not None:
         found.append(body)
     return found
 
 
-def table(spark: Any, url: str, **options: Any) -> Any:
+def table(spark: SparkSession, url: str, **options: Any) -> Any:
     return spark.read.format("jumpmq").options(url=url, **options).load()
 
 
-def stream(spark: Any, url: str, **options: Any) -> Any:
+def stream(spark: SparkSession, url: str, **options: Any) -> Any:
     return spark.readStream.format("jumpmq").options(url=url, **options).load()
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_table_shows_what_is_ready_and_leaves_it(spark: Any, url: str, channel: Any, kind: str) -> None:
+def test_a_table_shows_what_is_ready_and_leaves_it(
+    spark: SparkSession, url: str, channel: BlockingChannel, kind: str
+) -> None:
     declare(channel, "looked at", kind)
     published = fill(channel, "looked at", numbered(1, 300))
     rows = table(spark, url, queue="looked at").collect()
@@ -75,13 +80,14 @@ def test_a_table_shows_what_is_ready_and_leaves_it(spark: Any, url: str, channel
 
 @pytest.mark.parametrize("pushdown", [False, True])
 def test_a_filter_leaves_other_queries_of_a_frame_their_rows(
-    spark: Any, url: str, channel: Any, pushdown: bool
+    spark: SparkSession, url: str, channel: BlockingChannel, pushdown: bool
 ) -> None:
     declare(channel, "filtered 1")
     declare(channel, "filtered 2", "quorum")
     fill(channel, "filtered 1", numbered(1, 40))
     fill(channel, "filtered 2", numbered(41, 100))
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    assert before is not None
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
     try:
         frame = table(spark, url, queues="filtered 1,filtered 2")
@@ -98,7 +104,9 @@ def test_a_filter_leaves_other_queries_of_a_frame_their_rows(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
-def test_a_query_takes_what_there_is_and_acknowledges_it(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+def test_a_query_takes_what_there_is_and_acknowledges_it(
+    spark: SparkSession, url: str, channel: BlockingChannel, tmp_path: Path
+) -> None:
     declare(channel, "taken 1")
     declare(channel, "taken 2", "quorum")
     published = fill(channel, "taken 1", numbered(1, 250)) + fill(channel, "taken 2", numbered(1001, 1100))
@@ -115,7 +123,9 @@ def test_a_query_takes_what_there_is_and_acknowledges_it(spark: Any, url: str, c
     assert (waiting(channel, "taken 1"), waiting(channel, "taken 2")) == (0, 0)
 
 
-def test_a_query_is_cut_into_partitions(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+def test_a_query_is_cut_into_partitions(
+    spark: SparkSession, url: str, channel: BlockingChannel, tmp_path: Path
+) -> None:
     declare(channel, "cut 1")
     declare(channel, "cut 2")
     published = fill(channel, "cut 1", numbered(1, 40)) + fill(channel, "cut 2", numbered(101, 110))
@@ -141,14 +151,18 @@ def test_a_query_is_cut_into_partitions(spark: Any, url: str, channel: Any, tmp_
         ("checkpointLocation", "c"),
     ],
 )
-def test_what_a_query_over_amqp_cannot_do_is_refused(url: str, channel: Any, option: str, value: str) -> None:
+def test_what_a_query_over_amqp_cannot_do_is_refused(
+    url: str, channel: BlockingChannel, option: str, value: str
+) -> None:
     declare(channel, "q")
     with pytest.raises(JumpMQError, match=f"option '{option}' is for a JumpMQ broker"):
         JumpMQDataSource({"url": url, "queue": "q", option: value}).streamReader(SCHEMA)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_table_that_is_read_twice_at_once_is_whole_both_times(spark: Any, url: str, channel: Any, kind: str) -> None:
+def test_a_table_that_is_read_twice_at_once_is_whole_both_times(
+    spark: SparkSession, url: str, channel: BlockingChannel, kind: str
+) -> None:
     declare(channel, "twice", kind)
     rows = spark.range(20_000).selectExpr("'twice' as routing_key", "concat(id, repeat('x', 1000)) as body")
     rows.write.format("jumpmq").mode("append").options(url=url, exchange="").save()
@@ -158,7 +172,7 @@ def test_a_table_that_is_read_twice_at_once_is_whole_both_times(spark: Any, url:
 
 
 def test_a_table_of_a_queue_that_others_consume_from_says_so_where_it_lacks_rows(
-    spark: Any, url: str, channel: Any
+    spark: SparkSession, url: str, channel: BlockingChannel
 ) -> None:
     declare(channel, "held")
     fill(channel, "held", numbered(1, 20))
@@ -173,7 +187,7 @@ def test_a_table_of_a_queue_that_others_consume_from_says_so_where_it_lacks_rows
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_two_sources_on_a_queue_are_refused_unless_they_share_it(
-    spark: Any, url: str, channel: Any, tmp_path: Path, kind: str
+    spark: SparkSession, url: str, channel: BlockingChannel, tmp_path: Path, kind: str
 ) -> None:
     declare(channel, "divided", kind)
     published = fill(channel, "divided", numbered(1, 40))
@@ -186,7 +200,9 @@ def test_two_sources_on_a_queue_are_refused_unless_they_share_it(
     assert sink.bodies == published
 
 
-def test_a_query_that_fails_loses_nothing(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+def test_a_query_that_fails_loses_nothing(
+    spark: SparkSession, url: str, channel: BlockingChannel, tmp_path: Path
+) -> None:
     declare(channel, "kept")
     published = fill(channel, "kept", numbered(1, 200))
 
@@ -201,7 +217,7 @@ def test_a_query_that_fails_loses_nothing(spark: Any, url: str, channel: Any, tm
     assert sink.bodies == published
 
 
-def test_a_stream_is_read_by_offsets(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+def test_a_stream_is_read_by_offsets(spark: SparkSession, url: str, channel: BlockingChannel, tmp_path: Path) -> None:
     declare(channel, "log", "stream")
     published = fill(channel, "log", numbered(0, 499))
     frame = table(spark, url, queue="log", maxMessagesPerPartition=200)
@@ -221,7 +237,7 @@ def test_a_stream_is_read_by_offsets(spark: Any, url: str, channel: Any, tmp_pat
     assert [bytes(row.body) for row in again.rows] == more
 
 
-def test_rows_are_published_in_order_and_confirmed(spark: Any, url: str, channel: Any) -> None:
+def test_rows_are_published_in_order_and_confirmed(spark: SparkSession, url: str, channel: BlockingChannel) -> None:
     declare(channel, "written")
     frame = spark.range(0, 3000, numPartitions=1).selectExpr(
         "string(id) AS body", "'written' AS routing_key", "string(id) AS message_id", "map('k', string(id)) AS headers"
@@ -234,7 +250,7 @@ def test_rows_are_published_in_order_and_confirmed(spark: Any, url: str, channel
     assert bodies(channel, "written") == [b"%d" % number for number in range(1, 3000)]
 
 
-def test_rows_that_reach_no_queue(spark: Any, url: str, channel: Any) -> None:
+def test_rows_that_reach_no_queue(spark: SparkSession, url: str, channel: BlockingChannel) -> None:
     declare(channel, "reached")
     frame = spark.createDataFrame([("reached", "a"), ("nowhere", "b")], ["routing_key", "body"]).coalesce(1)
     with pytest.raises(PySparkException, match="routing key 'nowhere' reaches no queue"):
@@ -255,7 +271,9 @@ def test_rows_that_reach_no_queue(spark: Any, url: str, channel: Any) -> None:
         ({"queue": "q", "url": "amqp://127.0.0.1:{port}/nowhere"}, "vhost nowhere not found"),
     ],
 )
-def test_what_makes_no_sense(spark: Any, rabbitmq: RabbitMQ, url: str, options: dict[str, str], text: str) -> None:
+def test_what_makes_no_sense(
+    spark: SparkSession, rabbitmq: RabbitMQ, url: str, options: dict[str, str], text: str
+) -> None:
     given = {"url": url} | options
     given["url"] = given["url"].replace("{port}", str(rabbitmq.port))
     with pytest.raises(PySparkException, match=text):

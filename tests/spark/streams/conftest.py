@@ -1,13 +1,12 @@
 """Streams behind an exchange."""
 
-from typing import Any
-
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.spark.streams.published import STREAM
 
 
 @pytest.fixture
-def streams(channel: Any) -> Any:
+def streams(channel: BlockingChannel) -> BlockingChannel:
     """The channel, with the streams ``s1`` and ``s2`` bound to a hash exchange ``x`` that has no other queues."""
     for queue in ("q1", "q2"):
         channel.queue_delete(queue)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.streaming.datasource import ReadMaxRows
+from tests.spark.sources import Managed
 
 from jumpmq.spark import SCHEMA, JumpMQDataSource
 
@@ -14,7 +16,7 @@ SHORT = STREAM | {"x-stream-max-segment-size-bytes": 1000, "x-max-length-bytes":
 """A stream that keeps a few messages of 800 octets."""
 
 
-def fill(channel: Any, stream: str, count: int, *, start: int = 0, size: int = 4) -> list[bytes]:
+def fill(channel: BlockingChannel, stream: str, count: int, *, start: int = 0, size: int = 4) -> list[bytes]:
     """Publish numbered messages to a stream; on disk when this returns."""
     channel.confirm_delivery()
     published = [b"%0*d" % (size, number) for number in range(start, start + count)]
@@ -23,7 +25,7 @@ def fill(channel: Any, stream: str, count: int, *, start: int = 0, size: int = 4
     return published
 
 
-def rows(broker: Any, **options: Any) -> list[dict[str, Any]]:
+def rows(broker: Managed | None, **options: Any) -> list[dict[str, Any]]:
     """What a batch read has, by queue and offset."""
     reader = source(broker, options).reader(SCHEMA)
     return read(reader, reader.partitions())
@@ -32,12 +34,12 @@ def rows(broker: Any, **options: Any) -> list[dict[str, Any]]:
 class Query:
     """A streaming query as Spark runs it: what it says is kept as a checkpoint would be, as text."""
 
-    def __init__(self, broker: Any, start: str | None = None, **options: Any) -> None:
+    def __init__(self, broker: Managed | None, start: str | None = None, **options: Any) -> None:
         self._reader = source(broker, options).streamReader(SCHEMA)
         self._start = json.dumps(self._reader.initialOffset()) if start is None else start
         self._batch: tuple[str, str] | None = None
 
-    def at(self, broker: Any, **options: Any) -> None:
+    def at(self, broker: Managed | None, **options: Any) -> None:
         """Go on from the checkpoint, as a query that was started again does."""
         self._reader = source(broker, options).streamReader(SCHEMA)
 
@@ -59,7 +61,7 @@ class Query:
         return read(self._reader, self._reader.partitions(start, end))
 
 
-def source(broker: Any, options: dict[str, Any]) -> JumpMQDataSource:
+def source(broker: Managed | None, options: dict[str, Any]) -> JumpMQDataSource:
     given = ({} if broker is None else {"url": broker.http_url}) | options
     return JumpMQDataSource({name: str(value) for name, value in given.items()})
 

@@ -5,12 +5,16 @@ from datetime import UTC, datetime
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.spark.streams.published import SHORT, bodies, fill, rows, source
 
+import jumpmq
 from jumpmq.spark import SCHEMA, JumpMQError
 
 
-def test_the_rows_are_what_was_published_as_often_as_they_are_read(broker, streams):
+def test_the_rows_are_what_was_published_as_often_as_they_are_read(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel
+) -> None:
     published = fill(streams, "s1", 20) + fill(streams, "s2", 10, start=20)
     for _ in range(2):
         found = rows(broker, queues="s1,s2")
@@ -20,7 +24,7 @@ def test_the_rows_are_what_was_published_as_often_as_they_are_read(broker, strea
     assert bodies(rows(broker, exchange="x")) == bodies(rows(broker, pattern="s.")) == published
 
 
-def test_a_stream_is_cut_into_partitions(broker, streams):
+def test_a_stream_is_cut_into_partitions(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     published = fill(streams, "s1", 30)
     assert bodies(rows(broker, queue="s1", maxMessagesPerPartition=4)) == published
     partitions = {
@@ -35,7 +39,7 @@ def test_a_stream_is_cut_into_partitions(broker, streams):
     assert partitions == {"as it is": 1, "short": 8, "several": 3, "in order": 1}
 
 
-def test_places_by_stream(broker, streams):
+def test_places_by_stream(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     published = fill(streams, "s1", 10) + fill(streams, "s2", 10, start=10)
     first = rows(broker, queues="s1,s2", startingOffsets='{"s1": 8}')
     assert bodies(first) == published[8:]
@@ -45,7 +49,7 @@ def test_places_by_stream(broker, streams):
         rows(broker, queues="s1,s2", startingOffsets='{"s3": 8}')
 
 
-def test_where_reading_begins_and_ends(broker, streams):
+def test_where_reading_begins_and_ends(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     fill(streams, "s1", 10)
     time.sleep(0.01)
     between = datetime.now(UTC).isoformat()
@@ -71,7 +75,9 @@ def test_where_reading_begins_and_ends(broker, streams):
         rows(broker, queue="s1", startingOffsets="8", endingOffsets="5")
 
 
-def test_what_retention_took_is_an_error_unless_that_is_accepted(broker, channel):
+def test_what_retention_took_is_an_error_unless_that_is_accepted(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     channel.queue_declare("short", durable=True, arguments=SHORT)
     published = fill(channel, "short", 10, size=800)
     left = len(rows(broker, queue="short"))
@@ -81,7 +87,9 @@ def test_what_retention_took_is_an_error_unless_that_is_accepted(broker, channel
     assert bodies(rows(broker, queue="short", startingOffsets=0, failOnDataLoss=False)) == published[-left:]
 
 
-def test_what_retention_takes_after_planning_is_an_error_unless_that_is_accepted(broker, channel):
+def test_what_retention_takes_after_planning_is_an_error_unless_that_is_accepted(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     channel.queue_declare("short", durable=True, arguments=SHORT)
     fill(channel, "short", 2, size=800)
     readers = [
@@ -94,7 +102,7 @@ def test_what_retention_takes_after_planning_is_an_error_unless_that_is_accepted
     assert list(readers[1].read(planned[1][0])) == []
 
 
-def test_headers_and_properties_come_through(broker, streams):
+def test_headers_and_properties_come_through(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     properties = pika.BasicProperties(headers={"a": 1}, message_id="m", delivery_mode=2)
     streams.basic_publish("", "s1", b"body", properties, mandatory=True)
     while not (found := rows(broker, queue="s1")):
@@ -104,7 +112,7 @@ def test_headers_and_properties_come_through(broker, streams):
     )  # fmt: skip
 
 
-def test_streams_and_other_queues_are_one_table(broker, streams):
+def test_streams_and_other_queues_are_one_table(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     fill(streams, "s1", 5)
     streams.queue_declare("q", durable=True)
     fill(streams, "q", 1)
@@ -113,6 +121,6 @@ def test_streams_and_other_queues_are_one_table(broker, streams):
         rows(broker, queues="s1,q", startingOffsets="earliest")
 
 
-def test_a_place_that_makes_no_sense_is_refused(broker, streams):
+def test_a_place_that_makes_no_sense_is_refused(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     with pytest.raises(JumpMQError, match="'startingOffsets' must be earliest, latest, an offset, or a time"):
         rows(broker, queue="s1", startingOffsets="soon")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.spark.streams.published import Query, bodies, fill, rows
 
 from jumpmq.spark import JumpMQError
@@ -27,7 +28,7 @@ class WithStreams(RabbitMQ):
         stream_port: where.
     """
 
-    plugins: ClassVar = (*RabbitMQ.plugins, "rabbitmq_stream")
+    plugins = (*RabbitMQ.plugins, "rabbitmq_stream")
 
     def __init__(self) -> None:
         (self.stream_port,) = free_ports(1)
@@ -80,7 +81,7 @@ def store_offset(port: int, stream: str, offset: int) -> None:
         answers.read(1)
 
 
-def shared(rabbitmq: WithStreams, channel: Any) -> list[bytes]:
+def shared(rabbitmq: WithStreams, channel: BlockingChannel) -> list[bytes]:
     """Three runs of ten messages, and an offset stored behind each but the last."""
     published = fill(channel, "shared", 10)
     for run in (1, 2):
@@ -89,7 +90,7 @@ def shared(rabbitmq: WithStreams, channel: Any) -> list[bytes]:
     return published
 
 
-def test_offsets_that_no_message_has_are_no_loss(rabbitmq: WithStreams, channel: Any) -> None:
+def test_offsets_that_no_message_has_are_no_loss(rabbitmq: WithStreams, channel: BlockingChannel) -> None:
     published = shared(rabbitmq, channel)
     options = {
         "url": f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/%2F", "queue": "shared", "startingOffsets": "earliest",
@@ -104,7 +105,7 @@ def test_offsets_that_no_message_has_are_no_loss(rabbitmq: WithStreams, channel:
 
 
 def test_what_retention_takes_while_it_is_read_is_a_loss(
-    rabbitmq: WithStreams, channel: Any, monkeypatch: pytest.MonkeyPatch
+    rabbitmq: WithStreams, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared(rabbitmq, channel)
     monkeypatch.setattr(amqp_client.AMQPClient, "_lowest", lambda *_: 15)

@@ -1,10 +1,14 @@
 """Streams in Spark itself: a table, and a query that fails, is restarted and goes on."""
 
 import json
+from pathlib import Path
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from tests.http.api import API
 from tests.spark.sources import Restartable, Sink, run_available, stream, table
 from tests.spark.streams.published import STREAM, fill
 
@@ -12,19 +16,21 @@ import jumpmq.spark
 
 
 @pytest.mark.slow
-def test_a_table(spark, broker, streams):
+def test_a_table(spark: SparkSession, broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     published = fill(streams, "s1", 30) + fill(streams, "s2", 10, start=30)
     frame = table(spark, broker, exchange="x", maxMessagesPerPartition=20, startingOffsets="0")
     assert frame.schema == jumpmq.spark.SCHEMA
     assert [bytes(row.body) for row in frame.orderBy("queue", "seq").collect()] == published
 
 
-def test_a_query_that_fails_is_restarted_and_reads_every_message_once(spark, broker, streams, api, tmp_path):
+def test_a_query_that_fails_is_restarted_and_reads_every_message_once(
+    spark: SparkSession, broker: jumpmq.RunningBroker, streams: BlockingChannel, api: API, tmp_path: Path
+) -> None:
     published = fill(streams, "s1", 30) + fill(streams, "s2", 10, start=30)
     frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=15, startingOffsets="earliest")
     sink = Sink()
 
-    def die(frame, number):
+    def die(frame: DataFrame, number: int) -> None:
         if number == 1:
             raise RuntimeError("lightning")
         sink(frame, number)
@@ -40,14 +46,14 @@ def test_a_query_that_fails_is_restarted_and_reads_every_message_once(spark, bro
     assert set(json.loads(log[-1])["streams"]) == {"s1", "s2"}
 
 
-def test_the_broker_may_restart_in_the_middle_of_a_batch(spark, tmp_path):
+def test_the_broker_may_restart_in_the_middle_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     with Restartable(tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             connection.channel().queue_declare("s1", durable=True, arguments=STREAM)
             published = fill(connection.channel(), "s1", 30)
         sink = Sink()
 
-        def restart(frame, number):
+        def restart(frame: DataFrame, number: int) -> None:
             broker.restart()
             sink(frame, number)
 

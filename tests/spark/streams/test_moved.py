@@ -17,6 +17,7 @@ from tests.several_nodes import SeveralNodes
 from tests.spark.streams.published import STREAM, Query, bodies, fill, rows
 
 import jumpmq
+from jumpmq import RunningBroker
 from jumpmq.spark import JumpMQError
 
 
@@ -35,23 +36,23 @@ def cluster() -> Iterator[Any]:
 
 
 @contextmanager
-def connected(broker: Any) -> Iterator[Any]:
+def connected(broker: jumpmq.RunningBroker) -> Iterator[Any]:
     with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         yield connection.channel()
 
 
-def move(broker: Any) -> None:
+def move(broker: jumpmq.RunningBroker) -> None:
     """Have the stream move to the other worker; returns when the move has begun."""
     answer = requests.post(f"{broker.http_url}/api/queues/%2F/s/actions", json={"action": "move"}, timeout=30)
     assert answer.ok, answer.text
 
 
-def is_there(broker: Any) -> bool:
+def is_there(broker: jumpmq.RunningBroker) -> bool:
     found = requests.get(f"{broker.http_url}/api/queues/%2F/s", timeout=30).json()
     return not found.keys() & {"moving_from", "moving_to"}
 
 
-def until_there(broker: Any) -> None:
+def until_there(broker: jumpmq.RunningBroker) -> None:
     while not is_there(broker):
         time.sleep(0.05)
 
@@ -61,7 +62,7 @@ def test_from_node_to_node_a_query_goes_on_where_it_was(cluster: Any) -> None:
     test_a_query_goes_on_where_it_was(cluster)
 
 
-def test_a_query_goes_on_where_it_was(broker: Any) -> None:
+def test_a_query_goes_on_where_it_was(broker: RunningBroker) -> None:
     with connected(broker) as channel:
         channel.queue_declare("s", durable=True, arguments=STREAM)
         published = fill(channel, "s", 40)
@@ -81,7 +82,7 @@ def test_a_query_goes_on_where_it_was(broker: Any) -> None:
 
 
 @pytest.mark.slow
-def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: Any) -> None:
+def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: RunningBroker) -> None:
     with connected(broker) as channel:
         channel.queue_declare("s", durable=True)
         published = fill(channel, "s", 20)
@@ -100,7 +101,7 @@ def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stream", "classic"])
-def test_a_queue_that_is_on_its_way_is_waited_for(broker: Any, kind: str) -> None:
+def test_a_queue_that_is_on_its_way_is_waited_for(broker: RunningBroker, kind: str) -> None:
     with connected(broker) as channel, connected(broker) as other:
         channel.queue_declare("s", durable=True, arguments={"x-queue-type": kind})
         published = fill(channel, "s", 40)

@@ -10,10 +10,11 @@ import pytest
 from tests.spark.streams.published import STREAM, Query, bodies, fill, read, source
 
 import jumpmq
+from jumpmq import RunningBroker
 from jumpmq.spark import SCHEMA, JumpMQError
 
 
-def declare(broker: Any, kind: str) -> Any:
+def declare(broker: jumpmq.RunningBroker, kind: str) -> Any:
     """A channel of a new connection, with a queue ``it``."""
     channel = pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")).channel()
     channel.queue_declare("it", durable=True, arguments={"x-queue-type": kind})
@@ -27,15 +28,15 @@ def test_another_broker_at_the_same_place_is_not_read_on(tmp_path: Path, kind: s
         fill(declare(broker, kind), "it", 20)
         query = Query(broker, queue="it", **({"startingOffsets": "earliest"} if kind == "stream" else {}))
         assert len(query.batch()) == 20
-        ports = {"port": broker.port, "http_port": broker.http_port}
-    with jumpmq.running(data_dir=tmp_path / "other", **ports) as broker:
+        port, http_port = broker.port, broker.http_port
+    with jumpmq.running(data_dir=tmp_path / "other", port=port, http_port=http_port) as broker:
         fill(declare(broker, kind), "it", 40)
         with pytest.raises(JumpMQError, match="another broker answers at http"):
             query.batch()
 
 
 @pytest.mark.parametrize("kind", ["stream", "classic"])
-def test_a_queue_that_is_another_one_after_planning_is_not_read(broker: Any, kind: str) -> None:
+def test_a_queue_that_is_another_one_after_planning_is_not_read(broker: RunningBroker, kind: str) -> None:
     channel = declare(broker, kind)
     fill(channel, "it", 20)
     reader = source(broker, {"queue": "it"}).reader(SCHEMA)
@@ -52,8 +53,8 @@ def test_a_broker_that_has_lost_its_data_after_planning_is_not_read(tmp_path: Pa
         fill(declare(broker, "stream"), "it", 20)
         reader = source(broker, {"queue": "it"}).reader(SCHEMA)
         planned = reader.partitions()
-        ports = {"port": broker.port, "http_port": broker.http_port}
-    with jumpmq.running(data_dir=tmp_path / "other", **ports) as broker:
+        port, http_port = broker.port, broker.http_port
+    with jumpmq.running(data_dir=tmp_path / "other", port=port, http_port=http_port) as broker:
         fill(declare(broker, "stream"), "it", 40)
         with pytest.raises(
             JumpMQError, match="another broker, or to this broker before the loss of its data directory"
@@ -62,7 +63,7 @@ def test_a_broker_that_has_lost_its_data_after_planning_is_not_read(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_over_amqp_a_stream_that_is_shorter_than_what_was_read_is_another(broker: Any) -> None:
+def test_over_amqp_a_stream_that_is_shorter_than_what_was_read_is_another(broker: RunningBroker) -> None:
     channel = declare(broker, "stream")
     fill(channel, "it", 20)
     options = {"url": broker.amqp_url, "queue": "it", "startingOffsets": "earliest"}
@@ -77,7 +78,7 @@ def test_over_amqp_a_stream_that_is_shorter_than_what_was_read_is_another(broker
     assert bodies(going_on.batch()) == published
 
 
-def test_a_query_that_is_to_begin_beyond_the_end_waits_for_that_offset(broker: Any) -> None:
+def test_a_query_that_is_to_begin_beyond_the_end_waits_for_that_offset(broker: RunningBroker) -> None:
     channel = declare(broker, "stream")
     fill(channel, "it", 5)
     query = Query(broker, url=broker.amqp_url, queue="it", startingOffsets="8")

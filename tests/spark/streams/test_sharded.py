@@ -1,13 +1,19 @@
 """A sharded exchange of streams: its shards are read in parallel, each key in its own, again and again."""
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
 from tests.spark.streams.published import Query, rows
+
+import jumpmq
 
 KEYS = [str(number) for number in range(100)]
 
 
 @pytest.mark.parametrize("exchange_type", ["x-modulus-hash", "x-consistent-hash"])
-def test_a_sharded_exchange_is_read_by_offsets(broker, channel, api, exchange_type):
+def test_a_sharded_exchange_is_read_by_offsets(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, api: API, exchange_type: str
+) -> None:
     policy = {"pattern": "^sharded$", "definition": {"shards-per-node": 3, "queue-type": "stream"}}
     assert api.request("PUT", "policies", "/", "shards", json=policy).status_code == 201
     channel.exchange_declare("sharded", exchange_type, durable=True)

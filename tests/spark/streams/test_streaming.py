@@ -1,16 +1,23 @@
 """Streaming from streams: exactly once by offsets, by as many queries as there are, whatever fails."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.spark.streams.published import SHORT, STREAM, Query, bodies, fill, source
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.spark.streams.published import SHORT, STREAM, Query, bodies, fill, read, source
 
 import jumpmq
 from jumpmq.management import ManagementClient
 from jumpmq.spark import SCHEMA, JumpMQError
+from jumpmq.spark.streams.reader import OffsetStreamReader
 
 
-def test_each_query_reads_everything_and_takes_nothing(broker, streams, api):
+def test_each_query_reads_everything_and_takes_nothing(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel, api: API
+) -> None:
     published = fill(streams, "s1", 20) + fill(streams, "s2", 10, start=20)
     queries = [Query(broker, exchange="x", startingOffsets="earliest") for _ in range(2)]
     assert [bodies(query.batch()) for query in queries] == [published] * 2
@@ -21,7 +28,7 @@ def test_each_query_reads_everything_and_takes_nothing(broker, streams, api):
     assert again.batch() == []
 
 
-def test_a_limit_bounds_micro_batches_over_all_streams(broker, streams):
+def test_a_limit_bounds_micro_batches_over_all_streams(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     published = fill(streams, "s1", 40) + fill(streams, "s2", 10, start=40)
     query = Query(broker, exchange="x", startingOffsets="earliest", maxMessagesPerPartition=6)
     batches = [query.batch(20) for _ in range(4)]
@@ -31,7 +38,9 @@ def test_a_limit_bounds_micro_batches_over_all_streams(broker, streams):
 
 
 @pytest.mark.parametrize(("start", "expected"), [("latest", 0), ("7", 3), ("earliest", 10), ("2001-01-01", 10)])
-def test_where_a_query_begins(broker, streams, start, expected):
+def test_where_a_query_begins(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel, start: str, expected: int
+) -> None:
     published = fill(streams, "s1", 10)
     query = Query(broker, queue="s1", startingOffsets=start)
     assert bodies(query.batch()) == published[10 - expected :]
@@ -39,7 +48,9 @@ def test_where_a_query_begins(broker, streams, start, expected):
     assert bodies(query.batch()) == more
 
 
-def test_a_repeated_batch_has_the_same_rows_whatever_came_since(broker, streams):
+def test_a_repeated_batch_has_the_same_rows_whatever_came_since(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel
+) -> None:
     fill(streams, "s1", 10)
     query = Query(broker, queue="s1", startingOffsets="4")
     first = query.batch()
@@ -48,7 +59,9 @@ def test_a_repeated_batch_has_the_same_rows_whatever_came_since(broker, streams)
     assert len(query.batch()) == 10
 
 
-def test_the_first_batch_of_all_is_repeated_though_its_beginning_is_in_no_record(broker, streams):
+def test_the_first_batch_of_all_is_repeated_though_its_beginning_is_in_no_record(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel
+) -> None:
     """Spark logs where a batch ended, and asks a restarted query anew where it begins."""
     fill(streams, "s1", 10)
     query = Query(broker, queue="s1")
@@ -56,10 +69,12 @@ def test_the_first_batch_of_all_is_repeated_though_its_beginning_is_in_no_record
     assert bodies(query.batch()) == published
     reader = source(broker, {"queue": "s1"}).streamReader(SCHEMA)
     (one,) = reader.partitions(reader.initialOffset(), json.loads(query.end))
-    assert [body for batch in reader.read(one) for body in batch.column("body").to_pylist()] == published
+    assert bodies(read(reader, [one])) == published
 
 
-def test_a_stream_that_is_bound_later_is_read_from_its_beginning(broker, streams):
+def test_a_stream_that_is_bound_later_is_read_from_its_beginning(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel
+) -> None:
     query = Query(broker, exchange="x", startingOffsets="latest")
     streams.queue_declare("s3", durable=True, arguments=STREAM)
     published = fill(streams, "s3", 5)
@@ -68,7 +83,9 @@ def test_a_stream_that_is_bound_later_is_read_from_its_beginning(broker, streams
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_stream_that_is_deleted_ends_the_query_unless_that_is_accepted(broker, streams, again):
+def test_a_stream_that_is_deleted_ends_the_query_unless_that_is_accepted(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel, again: bool
+) -> None:
     fill(streams, "s1", 5)
     query = Query(broker, queues="s1,s2", startingOffsets="earliest")
     query.batch()
@@ -84,7 +101,9 @@ def test_a_stream_that_is_deleted_ends_the_query_unless_that_is_accepted(broker,
     assert going_on.batch() == []
 
 
-def test_retention_that_overtook_the_query_ends_it_unless_that_is_accepted(broker, channel):
+def test_retention_that_overtook_the_query_ends_it_unless_that_is_accepted(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel
+) -> None:
     channel.queue_declare("short", durable=True, arguments=SHORT)
     fill(channel, "short", 1, size=800)
     query = Query(broker, queue="short", startingOffsets="earliest")
@@ -97,19 +116,23 @@ def test_retention_that_overtook_the_query_ends_it_unless_that_is_accepted(broke
     assert found == published[-len(found) :]
 
 
-def test_what_is_published_during_an_available_now_query_is_for_the_next(broker, streams):
+def test_what_is_published_during_an_available_now_query_is_for_the_next(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel
+) -> None:
     published = fill(streams, "s1", 10)
     query = Query(broker, exchange="x", startingOffsets="earliest")
+    assert isinstance(query._reader, OffsetStreamReader)
     query._reader.prepareForTriggerAvailableNow()
     fill(streams, "s1", 5, start=10)
     assert bodies(query.batch(6)) == published[:6]
     told = query._reader.reportLatestOffset()
+    assert told is not None
     assert {"ready": {"s1": 4, "s2": 0}, "rows": {"s1": 6}, "total": 4}.items() <= told.items()
     assert bodies(query.batch()) == published[6:]
     assert query.batch() == []
 
 
-def test_a_checkpoint_belongs_to_what_it_was_made_for(broker, streams):
+def test_a_checkpoint_belongs_to_what_it_was_made_for(broker: jumpmq.RunningBroker, streams: BlockingChannel) -> None:
     streams.queue_declare("q", durable=True)
     of_stream, of_queue = Query(broker, queue="s1").end, Query(broker, queue="q").end
     with pytest.raises(JumpMQError, match="checkpoint is of queue 's1' in vhost '/', but the query reads queue 's2'"):
@@ -121,7 +144,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker, streams):
 
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
-def test_a_checkpoint_belongs_to_its_broker(tmp_path, kind):
+def test_a_checkpoint_belongs_to_its_broker(tmp_path: Path, kind: str) -> None:
     """Also after a restart; what it has read says nothing of the same queue of another."""
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
         of_one = declared(broker, kind)
@@ -133,7 +156,7 @@ def test_a_checkpoint_belongs_to_its_broker(tmp_path, kind):
             Query(broker, of_one, queue="here").batch()
 
 
-def declared(broker, kind):
+def declared(broker: jumpmq.RunningBroker, kind: str) -> str:
     """What a checkpoint says at the end of a queue that is made."""
     body = {"durable": True, "arguments": {"x-queue-type": kind}}
     ManagementClient(broker.http_url).put("queues", "/", "here", body=body)
@@ -146,6 +169,8 @@ def declared(broker, kind):
     "option",
     [{"group": "g"}, {"maxBytesPerTrigger": 5}, {"lease": 5}, {"sameEnds": "true"}, {"endingOffsets": "latest"}],
 )
-def test_options_that_mean_nothing_to_a_query_of_streams_are_refused(broker, streams, option):
+def test_options_that_mean_nothing_to_a_query_of_streams_are_refused(
+    broker: jumpmq.RunningBroker, streams: BlockingChannel, option: dict[str, Any]
+) -> None:
     with pytest.raises(JumpMQError, match=f"option '{next(iter(option))}' is for"):
         Query(broker, queue="s1", **option)
