@@ -1,5 +1,6 @@
 """ReplicaSessions of replicas on the links of two homes: begun by a HELLO of both sides, and again after a drop."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -72,6 +73,37 @@ async def test_a_dropped_session_begins_again_on_the_same_link() -> None:
         second._links.to(1).close()  # type: ignore[union-attr]
         await until(lambda: len(one.told) == len(other.told) == 5)
         assert one.told[3:] == ["-n2.b", "+n2.b"]
+
+
+@in_loop
+async def test_hellos_that_cross_those_of_a_restarted_replica_come_to_an_end() -> None:
+    """Both sides answered each other for ever, a thousand times a second."""
+    async with two() as (first, second):
+        one, other = Party("n1.a"), Party("n2.c")
+        first.join(7, one)
+        second.join(7, Party("n2.b"))
+        second.leave(7)
+        second.join(7, other)
+        await until(lambda: len(one.told) >= 3 and other.told)
+        await asyncio.sleep(0.3)
+        assert (one.told, other.told) == (["+n2.b", "-n2.b", "+n2.c"], ["+n1.a"])
+        first.send(7, "n2.c", Resign(1))
+        second.send(7, "n1.a", Resign(2))
+        await until(lambda: one.told[3:] == [("n2.c", Resign(2))] and other.told[1:] == [("n1.a", Resign(1))])
+
+
+@in_loop
+async def test_a_replica_that_restarts_before_its_session_begins_has_one_session() -> None:
+    async with two() as (first, second):
+        one, other = Party("n1.a"), Party("n2.b")
+        second.join(7, other)
+        second.leave(7)
+        await until(lambda: (7, 2) in first._sessions)
+        second.join(7, other)
+        first.join(7, one)
+        await until(lambda: one.told and other.told)
+        await asyncio.sleep(0.1)
+        assert (one.told, other.told) == (["+n2.b"], ["+n1.a"])
 
 
 @in_loop

@@ -1,19 +1,25 @@
 """Sessions between the replicas of a home, over links.
 
-A session begins when both sides have sent HELLO for the home, with their identities. Either side may start a new
-session with a further HELLO, which the other side answers with its own; frames sent before belong to the former
-session, and are dropped. A replica can thus end a session while the link goes on carrying other records.
+Both sides count the HELLOs for the home that they have sent and received on the link. A side answers a HELLO with its
+own, and either side may start a new session with a further HELLO. The session is up while as many HELLOs were received
+as sent; a link keeps their order, so that both sides agree on the session of each frame. Frames of a former session are
+dropped. A replica can thus end a session while the link goes on carrying other records.
 
-=========  =================  =====================================
-session    event              then
-=========  =================  =====================================
-down       link up            send HELLO
-down       HELLO, one sent    up
-down       HELLO, none sent   heard; up once HELLO is sent
-up         HELLO              down, send HELLO, up
-up         drop               down; HELLO is sent after a pause
-any        link down          down, nothing sent or heard
-=========  =================  =====================================
+An answer is no different from the start of a session. Without the counts, a HELLO that crosses the first HELLO of a
+restarted replica would count as its answer, and each side would answer the other for ever.
+
+====================  ========================  ============================================================
+session               event                     then
+====================  ========================  ============================================================
+any                   link up, replica joins    send HELLO, unless one of this replica waits for its answer
+sent = received       HELLO                     down if up, send HELLO, up
+sent = received + 1   HELLO                     up
+sent > received + 1   HELLO                     wait for further HELLOs
+up                    drop                      down; HELLO is sent after a pause
+dropped               HELLO                     up once HELLO is sent
+up                    replica leaves            down; further HELLOs are counted
+any                   link down                 down, nothing sent or received
+====================  ========================  ============================================================
 """
 
 import asyncio
@@ -48,16 +54,24 @@ class _ReplicaSession:
     """A session of a home on a link.
 
     Attributes:
-        said: True once HELLO was sent.
-        heard: identity in the received HELLO; empty before.
-        up: True if both sides have sent HELLO, and the party was notified.
+        sent, received: number of HELLOs on the link.
+        me, peer: identity in the last sent and in the last received HELLO; empty before.
+        up: True if as many HELLOs were received as sent, and the party was notified.
         timer: timer for the HELLO after a drop.
     """
 
-    said: bool = False
-    heard: Replica = ""
+    sent: int = 0
+    received: int = 0
+    me: Replica = ""
+    peer: Replica = ""
     up: bool = False
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def stop_timer(self) -> None:
+        """Send no HELLO for a drop any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class ReplicaSessions:
@@ -84,16 +98,18 @@ class ReplicaSessions:
     def join(self, home: int, party: Party) -> None:
         """Start the sessions of a home, on all links."""
         self._parties[home] = party
-        for peer in self._links.homes:
-            self._say(home, peer)
+        for at in self._links.homes:
+            self._start(home, at)
 
     def leave(self, home: int) -> None:
         """End the sessions of a home without a notice to the party. The other sides notice by the silence, or at the
         next HELLO.
         """
         self._parties.pop(home, None)
-        for key in [key for key in self._sessions if key[0] == home]:
-            self._forget(key)
+        for (copied, _), session in self._sessions.items():
+            if copied == home:
+                session.up = False
+                session.stop_timer()
 
     def send(self, home: int, peer: Replica, frame: Frame) -> int:
         """Send a frame to a replica with a session; return its size in octets, 0 without a session."""
@@ -113,42 +129,36 @@ class ReplicaSessions:
     def _link(self, home: int, peer: Replica) -> Link | None:
         """Return the link of the session with a replica; None without a session."""
         for (copied, at), session in self._sessions.items():
-            if copied == home and session.up and session.heard == peer:
+            if copied == home and session.up and session.peer == peer:
                 return self._links.to(at)
         return None
 
     def drop(self, home: int, peer: Replica) -> None:
         """End the session with a replica; a new session begins after a pause."""
         for (copied, at), session in list(self._sessions.items()):
-            if copied == home and session.up and session.heard == peer:
-                session.said, session.heard = False, ""
+            if copied == home and session.up and session.peer == peer:
                 later = asyncio.get_running_loop().call_later
-                session.timer = later(self._links.timing.session_pause, self._say, home, at)
-                self._end(home, session, peer)
+                session.timer = later(self._links.timing.session_pause, self._start, home, at)
+                self._end(home, session)
 
     # --- links ---
 
     def _up(self, link: Link) -> None:
         for home in list(self._parties):
-            self._say(home, link.peer)
+            self._start(home, link.peer)
 
     def _down(self, link: Link) -> None:
         for key in [key for key in self._sessions if key[1] == link.peer]:
-            session = self._forget(key)
-            self._end(key[0], session, session.heard)
-
-    def _forget(self, key: tuple[int, int]) -> _ReplicaSession:
-        session = self._sessions.pop(key)
-        if session.timer is not None:
-            session.timer.cancel()
-        return session
+            session = self._sessions.pop(key)
+            session.stop_timer()
+            self._end(key[0], session)
 
     def _receive(self, link: Link, payload: memoryview) -> None:
         home, frame = decode(bytes(payload))
         party, session = self._parties.get(home), self._sessions.get((home, link.peer))
         if not isinstance(frame, Hello):
             if party is not None and session is not None and session.up:
-                party.on_frame(session.heard, frame)
+                party.on_frame(session.peer, frame)
             return
         if not frame.lowest <= VERSION <= frame.highest:
             log.warning("home %d: %s speaks other versions of copying", home, frame.replica)
@@ -156,36 +166,41 @@ class ReplicaSessions:
         if node_of(frame.replica) != self.node_at(link.peer):
             log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
             return
-        if session is None:  # kept without a local party, too, so that HELLO is not sent twice
+        if session is None:  # counted without a local party, too
             session = self._sessions[home, link.peer] = _ReplicaSession()
-        if session.up:
-            session.said = False
-            self._end(home, session, session.heard)
-        session.heard = frame.replica
-        if session.said and party is not None:
-            self._begin(home, session)
-        elif session.timer is None:
-            self._say(home, link.peer)
+        self._end(home, session)
+        session.received, session.peer = session.received + 1, frame.replica
+        if session.timer is None:
+            self._answer(home, link.peer, session)
 
-    def _say(self, home: int, at: int) -> None:
-        party, link = self._parties.get(home), self._links.to(at)
-        if party is None or link is None:
+    def _start(self, home: int, at: int) -> None:
+        """Start a session, unless a HELLO of the local replica waits for its answer."""
+        party = self._parties.get(home)
+        if party is None or self._links.to(at) is None:
             return
         session = self._sessions.setdefault((home, at), _ReplicaSession())
         session.timer = None
-        if session.said:
+        if session.sent == session.received or session.me != party.me:
+            self._say(home, at, session)
+        self._answer(home, at, session)
+
+    def _answer(self, home: int, at: int, session: _ReplicaSession) -> None:
+        """Answer each received HELLO. The session is up if no HELLO of this side waits for its answer."""
+        if home not in self._parties:
             return
-        session.said = True
-        link.send_at_once(REPLICA, encode(home, Hello(0, VERSION, VERSION, party.me)))
-        if session.heard:
-            self._begin(home, session)
+        while session.sent < session.received:
+            self._say(home, at, session)
+        if session.sent == session.received:
+            session.up = True
+            self._parties[home].on_connected(session.peer)
 
-    def _begin(self, home: int, session: _ReplicaSession) -> None:
-        session.up = True
-        self._parties[home].on_connected(session.heard)
+    def _say(self, home: int, at: int, session: _ReplicaSession) -> None:
+        session.sent, session.me = session.sent + 1, self._parties[home].me
+        if (link := self._links.to(at)) is not None:
+            link.send_at_once(REPLICA, encode(home, Hello(0, VERSION, VERSION, session.me)))
 
-    def _end(self, home: int, session: _ReplicaSession, peer: Replica) -> None:
+    def _end(self, home: int, session: _ReplicaSession) -> None:
         if session.up:
             session.up = False
             if (party := self._parties.get(home)) is not None:
-                party.on_disconnected(peer)
+                party.on_disconnected(session.peer)
