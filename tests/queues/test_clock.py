@@ -10,7 +10,7 @@ from tests.queues.consumers import message
 
 from jumpmq.queues import clock
 from jumpmq.queues.base import QueueContext
-from jumpmq.queues.clock import Stamps
+from jumpmq.queues.clock import Stamps, until_tick
 from jumpmq.queues.stream import Stream
 from jumpmq.store.stream_files import StreamFiles
 
@@ -111,3 +111,15 @@ def test_nothing_younger_is_ever_called_older(events: list[object], age: float) 
             earliest = clocks.stamps.oldest(age)
             young = [stamp for at, stamp in written if at >= clocks.steady - age]
             assert all(stamp >= earliest - 1e-3 for stamp in young)
+
+
+@given(st.floats(0, 1e6), st.sampled_from([0.1, 0.2, 0.25, 1.0]), st.floats(-0.004, 0.02))
+def test_ticks_of_a_process_come_together_and_late_ones_do_not_shift(
+    begin: float, interval: float, late: float
+) -> None:
+    first = begin + until_tick(interval, begin)
+    assert interval / 2 <= first - begin <= 1.5 * interval
+    then = first + late * interval
+    assert then + until_tick(interval, then) == pytest.approx(first + interval, abs=1e-6)
+    other = first + until_tick(4 * interval, first)
+    assert (other - first) / interval == pytest.approx(round((other - first) / interval), abs=1e-6)

@@ -57,14 +57,17 @@ class Timers:
 
     def start(self) -> None:
         self._services.alarms.look()
-        self._tick = self._loop.call_later(TICK, self._on_tick)
+        self._set_tick()
 
     def stop(self) -> None:
         if self._tick is not None:
             self._tick.cancel()
 
+    def _set_tick(self) -> None:
+        self._tick = self._loop.call_later(clock.until_tick(TICK, self._loop.time()), self._on_tick)
+
     def _on_tick(self) -> None:
-        self._tick = self._loop.call_later(TICK, self._on_tick)
+        self._set_tick()
         self._watchdog.look()
         now = time.monotonic()
         self._services.pause.tick(PATIENCE)

@@ -36,6 +36,7 @@ from jumpmq.broker.figures.values import (
     QueueCounts,
     QueueFigures,
 )
+from jumpmq.queues.clock import until_tick
 from jumpmq.topology.definitions import home_of
 
 if TYPE_CHECKING:
@@ -327,7 +328,8 @@ class Rates:
                     await called()
                 except Exception:
                     log.exception("processing of the statistics failed")
-            await asyncio.sleep(max(INTERVAL, PAUSE * (time.thread_time() - began)))
+            pause = PAUSE * (time.thread_time() - began)
+            await asyncio.sleep(max(until_tick(INTERVAL, asyncio.get_running_loop().time()), pause))
 
     async def _look_at_objects(self, look: Look) -> None:
         last, totals = self.latest, {vhost: _Sum(len(NO_COUNTS)) for vhost in self._broker.topology.vhosts}

@@ -18,6 +18,7 @@ from jumpmq.http.application import application
 from jumpmq.http.observed import Observed
 from jumpmq.http.plumbing.endpoint import ENDLESS
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol, door
+from jumpmq.queues.clock import until_tick
 
 ANSWER_TIMEOUT = 0.5
 """Maximum seconds for the answers to requests cancelled at the broker's end."""
@@ -100,7 +101,7 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # 0: each tick renews the ``Date`` header
             with suppress(TimeoutError):
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(until_tick(1.0, asyncio.get_running_loop().time())):
                     await self._exiting.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

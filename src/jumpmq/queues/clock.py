@@ -14,6 +14,7 @@ the event loop's timers. Three rules follow:
 Messages of streams have wall-clock times, which users refer to. :class:`Stamps` converts these to ages.
 """
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,9 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOC
 """Seconds since some moment before the start, including time while the machine was suspended; never set."""
 
 _OFFSET = time.time() - boot_time()
+
+_PHASE = random.randrange(1000) / 1000
+"""Offset of this process's ticks, in seconds."""
 
 NEVER = float("inf")
 """A time later than any other."""
@@ -39,6 +43,21 @@ JUMPS = 10_000
 def now() -> float:
     """Return seconds since the epoch."""
     return boot_time() + _OFFSET
+
+
+def until_tick(interval: float, now: float) -> float:
+    """Return the seconds until the next tick of periodic work, from half the interval to one and a half.
+
+    Ticks of a process are multiples of the interval, so that all periodic work that is due shares one wakeup of the
+    process: a wakeup takes 80 us of processor time (measured), most periodic work less. The phase differs between
+    processes.
+
+    Args:
+        interval: mean time between two ticks, in seconds.
+        now: seconds by the event loop's clock.
+    """
+    delay = interval - (now + _PHASE) % interval
+    return delay if delay >= interval / 2 else delay + interval
 
 
 class Stamps:

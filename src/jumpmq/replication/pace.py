@@ -25,6 +25,10 @@ from jumpmq.replication.replica import Replica
 
 MICROSECONDS = 1_000_000
 
+EARLY = 0.9
+"""Share of the interval of beats after which a beat is due: a timer that was late is followed by one that seems early.
+"""
+
 
 @dataclass(frozen=True)
 class Times:
@@ -260,7 +264,7 @@ class Pace:
 
     def _beat(self, epoch: int, now: float) -> list[Action]:
         """Return beats for all connected replicas, if due."""
-        if now - self.beaten < self.times.beat:
+        if now - self.beaten < self.times.beat * EARLY:
             return []
         self.beaten = now
         return [Send(peer, Beat(epoch, round(now * MICROSECONDS))) for peer in sorted(self.replica.peers)]

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from jumpmq.broker import Config
 from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
+from jumpmq.queues.clock import until_tick
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.serving.logs import configure
 
@@ -150,9 +151,9 @@ def _shut_down(descriptor: int) -> None:
 
 async def keep_memory(account: MemoryAccount) -> None:
     """Return the memory of the start to the system, at intervals."""
-    kept = KeptMemory(account)
+    kept, loop = KeptMemory(account), asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(MEMORY_INTERVAL)
+        await asyncio.sleep(until_tick(MEMORY_INTERVAL, loop.time()))
         kept.look()
 
 

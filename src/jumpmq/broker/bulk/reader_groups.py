@@ -14,6 +14,7 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
+from jumpmq.queues.clock import until_tick
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
 from jumpmq.store.kinds import READER_GROUP, RESERVATION
 
@@ -493,7 +494,7 @@ class ReaderGroups:
 
     async def _watch_leases(self) -> None:
         while True:
-            await asyncio.sleep(LEASE_CHECK)
+            await asyncio.sleep(until_tick(LEASE_CHECK, _now()))
             now = _now()
             for group in [group for group in self._groups.values() if group.deadline <= now]:
                 async with group.turn:

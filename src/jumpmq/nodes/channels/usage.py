@@ -14,6 +14,7 @@ from jumpmq.broker.security.user_limits import Usage, UserLimits
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import USAGE
+from jumpmq.queues.clock import until_tick
 
 INTERVAL = 0.2
 """Interval between polls for closed connections and channels, in seconds."""
@@ -49,7 +50,8 @@ class UsageLinks:
 
     def _look(self) -> None:
         self._tell()
-        self._later = asyncio.get_running_loop().call_later(INTERVAL, self._look)
+        loop = asyncio.get_running_loop()
+        self._later = loop.call_later(until_tick(INTERVAL, loop.time()), self._look)
 
     def _tell_soon(self) -> None:
         if self._soon is None:

@@ -40,7 +40,7 @@ from jumpmq.nodes.timing import TIMING
 from jumpmq.nodes.transport.link import SentTurns
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
-from jumpmq.queues.clock import boot_time
+from jumpmq.queues.clock import boot_time, until_tick
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
 from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
@@ -439,7 +439,7 @@ class NodeCopies:
 
     async def _renew_leases(self) -> None:
         while True:
-            await asyncio.sleep(LEASE_INTERVAL)
+            await asyncio.sleep(until_tick(LEASE_INTERVAL, asyncio.get_running_loop().time()))
             for home in list(self._gates):
                 self._renew_lease(home)
 
@@ -453,7 +453,7 @@ class NodeCopies:
     async def _tend(self) -> None:
         """Change the configurations of locally led homes towards the wishes of operators, step by step."""
         while True:
-            await asyncio.sleep(LOOK_INTERVAL)
+            await asyncio.sleep(until_tick(LOOK_INTERVAL, asyncio.get_running_loop().time()))
             await self._adjust_wishes()
             if self._announced is not None:
                 await self._announced.tell({home: copy.trouble for home, copy in self.copies.items()})

@@ -17,6 +17,7 @@ from jumpmq.nodes.replicas.file_exchange import FileExchange
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.replicas.shipping import Shipping
+from jumpmq.queues.clock import until_tick
 from jumpmq.replication.actions import (
     Action,
     Alarm,
@@ -460,7 +461,7 @@ class CopiedHome:
     # --- actions ---
 
     def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._times.beat, self._tick)
+        self._timer = self._loop.call_later(until_tick(self._times.beat, self._loop.time()), self._tick)
         self._act(self._pace.tick(now()))
         self._files.tick()
         if self._indexing.is_due:

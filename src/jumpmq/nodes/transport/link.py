@@ -19,6 +19,7 @@ from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.handshake import CALL, Handshake, HandshakeRefused, Peer
 from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
+from jumpmq.queues.clock import until_tick
 from jumpmq.store.completion import CompleteReceipt
 
 log = logging.getLogger(__name__)
@@ -377,7 +378,8 @@ class Link(asyncio.BufferedProtocol):
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(self._timing.link_interval, self._look_at_clock)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(until_tick(self._timing.link_interval, loop.time()), self._look_at_clock)
         if now - self._heard > self._timing.link_silence:
             log.warning("home %d is silent: its link is broken", self.peer)
             self._transport.abort()
