@@ -289,8 +289,9 @@ class History:
         }
         for kind, found in seen.items():
             await self._past[kind].note(found, self._broker.slices)
-        self.overall.add(now, self._of_broker(self._broker.figures.node()))
-        self._sample_nodes(now)
+        nodes = self._broker.figures.nodes()
+        self.overall.add(now, self._of_broker(nodes[self._broker.at]))
+        self._sample_nodes(now, nodes)
         of_hosts = {name: self._of_host(name) for name in self._broker.topology.vhosts}
         self.hosts.add(now, [sum(column) for column in zip(*of_hosts.values(), strict=True)] or [0.0] * len(HOSTS))
         for queue in look.fullest[:FOLLOWED_UNASKED]:
@@ -311,8 +312,8 @@ class History:
                 track.add(now, values)
         self._broker.ring_traffic.turn(now)
 
-    def _sample_nodes(self, now: float) -> None:
-        figures, known = self._broker.figures.nodes(), {self._broker.node, *self._broker.topology.nodes}
+    def _sample_nodes(self, now: float, figures: Mapping[str, NodeFigures]) -> None:
+        known = {self._broker.node, *self._broker.topology.nodes}
         self.nodes = {name: self.nodes.get(name) or Track(NODE) for name in known}
         for name, track in self.nodes.items():
             if (node := figures.get(name)) is not None:

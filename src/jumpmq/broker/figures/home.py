@@ -13,7 +13,7 @@ import resource
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -368,7 +368,7 @@ class HomeFigures:
 
     def churn(self) -> Counts:
         """Return created and removed objects, as :data:`CHURN`."""
-        return astuple(self._broker.churn)
+        return _COUNTED_OF_CHURN(self._broker.churn)
 
     def tallies(self) -> dict[str, Tally]:
         """Return the counters of channels, by virtual host; closed channels included."""
@@ -481,6 +481,7 @@ def of_host(tally: Tally) -> Counts:
     return _TALLIED_OF_HOSTS(tally)
 
 
+_COUNTED_OF_CHURN = attrgetter(*CHURN)
 _TALLIED_OF_HOSTS = attrgetter(*OF_HOSTS)
 _TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jumpmq.http.rates import Rates
+from jumpmq.http.rates import Look, Rates
 from jumpmq.topology.exchanges import HASH_EXCHANGES
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.broker.figures.values import HomeState
 
 UNLINKED_FOR = 5.0
 """Seconds without a link between two answering homes before a warning: at a start, links are made one after another."""
@@ -54,7 +52,7 @@ class Absences:
         broker = self._broker
         down = [home for home in broker.figures.down() if not self._has_left(home)]
         self.of = {home: self.of[home] if home in self.of else await self._absence(home) for home in down}
-        self._note_links(broker.figures.states())
+        self._note_links(self._rates.latest)
 
     def unlinked(self) -> list[tuple[int, int]]:
         """Return pairs of answering homes where the first has had no link to the second for :data:`UNLINKED_FOR`."""
@@ -81,8 +79,8 @@ class Absences:
                         rings.append((host.name, exchange.name, gone, len(bound)))
         return Absence(home, since, queues, messages, sorted(rings, key=lambda ring: -ring[2]))
 
-    def _note_links(self, states: Iterable[HomeState]) -> None:
-        links = {state.home: {home for home, *_ in state.node.links} for state in states}
-        missing = [(one, other) for one in links for other in links if one != other and other not in links[one]]
+    def _note_links(self, look: Look) -> None:
+        homes = look.cpu.keys()
+        missing = [(one, other) for one in homes for other in homes if one != other and (one, other) not in look.links]
         now = time.monotonic()
         self._unlinked = {pair: self._unlinked.get(pair, now) for pair in missing}

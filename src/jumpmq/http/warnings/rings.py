@@ -41,6 +41,8 @@ KEYS_A_DESTINATION = 20
 async def rings_with_traffic(broker: Broker) -> list[tuple[ConsistentHashExchange, list[RingTrafficFigures]]]:
     """Return rings with traffic, at most :data:`RINGS`, with the homes' counts."""
     parts: dict[tuple[str, str], list[RingTrafficFigures]] = {}
+    if next(broker.ring_traffic.exchanges(), None) is None:  # no home needs to be asked
+        return []
     for one in await broker.figures.ring_traffic():
         parts.setdefault((one.vhost, one.exchange), []).append(one)
     found = []

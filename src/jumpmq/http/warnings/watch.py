@@ -101,11 +101,12 @@ async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends)
     found += map(warning_of_move, standing_still(broker.figures.states()))
     async for exchange, parts in slices.through(await rings_with_traffic(broker)):
         found += [one async for one in warnings_of_ring(broker, exchange, parts)]
-    read = {(one.vhost, one.queue) for one in await broker.figures.readers()}
-    async for host, name in slices.through(sharded_exchanges(broker)):
+    sharded, fullest = sharded_exchanges(broker), await _fullest(broker, rates)
+    readers = await broker.figures.readers() if sharded or fullest else []
+    read = {(one.vhost, one.queue) for one in readers}
+    async for host, name in slices.through(sharded):
         found += [one async for one in warnings_of_shards(broker, rates, read, host, name)]
     served = ServedQueues(broker, rates)
-    fullest = await _fullest(broker, rates)
     trends.note((queue.id, figures.ready) for queue, figures in fullest)
     for queue, figures in fullest:
         if not figures.consumers:

@@ -36,8 +36,8 @@ class _Connection:
         self.writer = writer
         self.protocol = h11.Connection(h11.CLIENT)
 
-    async def send(self, event: h11.Event) -> None:
-        if data := self.protocol.send(event):
+    async def send(self, *events: h11.Event) -> None:
+        if data := b"".join([self.protocol.send(event) or b"" for event in events]):
             self.writer.write(data)
             await self.writer.drain()
 
@@ -189,14 +189,13 @@ class HomeClient:
     async def _exchange(
         self, connection: _Connection, request: h11.Request, body: bytes | AsyncIterable[bytes], patience: float | None
     ) -> HomeAnswer:
-        await connection.send(request)
         if isinstance(body, bytes):
-            if body:
-                await connection.send(h11.Data(data=body))
+            await connection.send(request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage())
         else:
+            await connection.send(request)
             async for part in body:
                 await connection.send(h11.Data(data=part))
-        await connection.send(h11.EndOfMessage())
+            await connection.send(h11.EndOfMessage())
         while not isinstance(event := await connection.receive(patience), h11.Response):
             if isinstance(event, h11.ConnectionClosed):
                 raise ConnectionResetError("the connection was closed")

@@ -2,7 +2,9 @@
 homes' links.
 """
 
+import asyncio
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +68,7 @@ class LiveHomes:
     Attributes:
         by_key: the live homes, by the key of their process in etcd.
         revision: etcd's revision for ``by_key``.
+        read_at: time of the last read of all keys, by the loop's clock.
         serving: homes that declared a queue after the last poll: alive even if absent from ``by_key``.
     """
 
@@ -80,6 +83,7 @@ class LiveHomes:
     ) -> None:
         self.by_key: dict[str, int] = {}
         self.revision = 0
+        self.read_at = -math.inf
         self.serving: set[int] = set()
         self._etcd = etcd  # of this node
         self._directory = directory  # keeps addresses
@@ -95,15 +99,18 @@ class LiveHomes:
         """
         return get(self._etcd.keys.live, end_of(self._etcd.keys.live))
 
-    async def refresh(self) -> None:
-        """Read all keys from etcd."""
-        self.found(await self._etcd.client.folder(self._etcd.keys.live))
+    async def refresh(self, age: float = 0.0) -> None:
+        """Read all keys from etcd, if the last read is older than ``age`` seconds: polls for other purposes read the
+        keys, too.
+        """
+        if asyncio.get_running_loop().time() - self.read_at >= age:
+            self.found(await self._etcd.client.folder(self._etcd.keys.live))
 
     def found(self, found: Found) -> None:
         """Use the values of all processes' keys, unless later values are known."""
         if found.revision < self.revision:
             return
-        self.revision = found.revision
+        self.revision, self.read_at = found.revision, asyncio.get_running_loop().time()
         before = self.by_key.copy(), self._directory.addresses.copy()
         for key in self.by_key.keys() - {value.key for value in found.values}:
             self._take(Event(key, None, found.revision))

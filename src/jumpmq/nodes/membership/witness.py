@@ -53,9 +53,12 @@ class Witness:
         """Forget what a home has declared, when its link goes down."""
         self._suspected.pop(home, None)
 
-    async def look(self) -> None:
+    async def look(self, age: float = 0.0) -> None:
         """Check for dead homes, notify peers, and remove dead homes' queues if this home has the lowest number among
         linked homes.
+
+        Args:
+            age: maximum age in seconds of the known keys of live homes; older keys are read again.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -63,7 +66,7 @@ class Witness:
         if self._etcd.standstill.set_back is not None:  # such an etcd knows nothing about live homes
             self._missed.clear()
             return
-        await self._live.refresh()
+        await self._live.refresh(age)
         me, linked, topology = self._etcd.me, self._links.homes, self._topology
         seen = {me.home, *self._live.homes, *linked}
         now = asyncio.get_running_loop().time()
