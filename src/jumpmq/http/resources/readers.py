@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup, UnknownSession, owned
-from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
+from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Reserved, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.routing.bound_queues import bound_queues
@@ -237,20 +237,7 @@ async def reserve(request: Request) -> JSONResponse:
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
             raise BadRequest(f"'{queue}' {IS_STREAM}")
     reserved = await _groups(request).reserve(host, name, wanted, _session(request, body))
-    lost = reserved.lost
-    found = {
-        queue: {
-            "offset": place.latest,
-            "messages": place.outstanding,
-            "ready": place.queue.ready_count,
-            "ready_octets": figures and figures.ready_octets,
-            "oldest": place.oldest,
-            "owner_epoch": reserved.owner_epoch,
-        }
-        for queue, place in reserved.places.items()
-        for figures in (place.queue.figures(),)
-    }
-    seen = _groups(request).sight()
+    answer = _ReserveAnswer(_positions(reserved), reserved.lost, dict(_groups(request).sight()))
     if away:
         shares = {
             home: {key: sessions.share(value, queues, offsets) for key, value in most.items()}
@@ -263,14 +250,45 @@ async def reserve(request: Request) -> JSONResponse:
             answers = dict(zip(bodies, await forwarder.asked(request, host, bodies), strict=True))
         else:
             answers = await forwarder.asked_of_running(request, bodies)
-        for told in answers.values():
-            found |= told["queues"]
-            seen |= told["seen"]
-            lost |= {queue: count for queue, count in told["lost"].items() if lost.get(queue) is None}
-        down = [queue for home in away.keys() - answers for queue in away[home]]
-        kept = {"messages": 0, "ready": 0, "oldest": None, "down": True}
-        found |= {queue: {"offset": offsets[queue]} | kept for queue in down if offsets[queue] is not None}
-    return JSONResponse({"queues": found, "lost": lost, "seen": seen})
+        answer.merge(answers.values())
+        answer.add_down({queue: offsets[queue] for home in away.keys() - answers for queue in away[home]})
+    return JSONResponse(answer._asdict())
+
+
+class _ReserveAnswer(NamedTuple):
+    """Answer to :func:`reserve`, of this home or of several."""
+
+    queues: dict[str, dict[str, Any]]
+    lost: dict[str, int | None]
+    seen: dict[str, Any]
+
+    def merge(self, answers: Iterable[dict[str, Any]]) -> None:
+        """Add the answers of remote homes."""
+        for told in answers:
+            self.queues.update(told["queues"])
+            self.seen.update(told["seen"])
+            self.lost.update({name: count for name, count in told["lost"].items() if self.lost.get(name) is None})
+
+    def add_down(self, offsets: Mapping[str, int | None]) -> None:
+        """Add the queues of absent homes, which keep their offsets; queues without an offset are left out."""
+        kept: dict[str, Any] = {"messages": 0, "ready": 0, "oldest": None, "down": True}
+        self.queues.update({queue: {"offset": at} | kept for queue, at in offsets.items() if at is not None})
+
+
+def _positions(reserved: Reserved) -> dict[str, dict[str, Any]]:
+    """Return the positions of a group in the queues of this home, as JSON."""
+    return {
+        queue: {
+            "offset": place.latest,
+            "messages": place.outstanding,
+            "ready": place.queue.ready_count,
+            "ready_octets": figures and figures.ready_octets,
+            "oldest": place.oldest,
+            "owner_epoch": reserved.owner_epoch,
+        }
+        for queue, place in reserved.places.items()
+        for figures in (place.queue.figures(),)
+    }
 
 
 async def _who_knows(
