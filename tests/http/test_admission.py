@@ -8,6 +8,7 @@ from collections import Counter
 import requests
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.http.admission import AT_ONCE, Admission
 from jumpmq.http.places import REPLACED, Places
 from jumpmq.http.protocol import BoundedProtocol
@@ -100,7 +101,7 @@ def test_an_address_that_has_most_places_replaces_only_so_many_a_second() -> Non
     assert len(places) == 10 and places.of_most() == list(range(10))
 
 
-def test_a_client_that_does_not_read_is_not_answered_on(broker) -> None:
+def test_a_client_that_does_not_read_is_not_answered_on(broker: RunningBroker) -> None:
     size = len(requests.get(f"{broker.http_url}/api/openapi.json").content)
     count = 16_000_000 // size
     with socket.socket() as client:

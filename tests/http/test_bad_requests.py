@@ -4,7 +4,10 @@ import socket
 
 import pytest
 import requests
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+
+from jumpmq import RunningBroker
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,7 @@ from tests.http.api import publish
         (("guest", ""), "Login failed"),
     ],
 )
-def test_a_known_user_is_needed(api, auth, reason):
+def test_a_known_user_is_needed(api: API, auth: tuple[str, str] | None, reason: str) -> None:
     response = requests.get(f"{api.address}/api/overview", auth=auth, timeout=30)
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == 'Basic realm="JumpMQ Management"'
@@ -24,7 +27,7 @@ def test_a_known_user_is_needed(api, auth, reason):
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Basic /////w==", "Bearer x", "x"])
-def test_malformed_credentials_are_refused(api, header):
+def test_malformed_credentials_are_refused(api: API, header: str) -> None:
     response = requests.get(f"{api.address}/api/overview", headers={"Authorization": header}, timeout=30)
     assert response.status_code == 401
 
@@ -45,7 +48,7 @@ def test_malformed_credentials_are_refused(api, header):
         ("DELETE", "readers/%2F/g", 404, "no reader group 'g' in vhost '/'"),
     ],
 )
-def test_what_is_not_there_is_said(api, method, path, status, reason):
+def test_what_is_not_there_is_said(api: API, method: str, path: str, status: int, reason: str) -> None:
     response = api.session.request(method, f"{api.address}/api/{path}", timeout=30)
     assert (response.status_code, response.json()["reason"]) == (status, reason)
 
@@ -61,7 +64,7 @@ def test_what_is_not_there_is_said(api, method, path, status, reason):
         ("readers/%2F/g/queues/q/messages", "the query lacks 'upto'"),
     ],
 )
-def test_a_wrong_query_is_said(api, channel, path, reason):
+def test_a_wrong_query_is_said(api: API, channel: BlockingChannel, path: str, reason: str) -> None:
     channel.queue_declare("q")
     response = api.session.get(f"{api.address}/api/{path}", timeout=30)
     assert response.status_code == 400
@@ -87,13 +90,13 @@ def test_a_wrong_query_is_said(api, channel, path, reason):
         (b'{"queues": {}, "lease": "x"}', "'lease' must be a number of seconds up to 86400, not 'x'"),
     ],
 )
-def test_a_wrong_body_is_said(api, body, reason):
+def test_a_wrong_body_is_said(api: API, body: bytes, reason: str) -> None:
     response = api.request("POST", "readers", "/", "g", "reserve", data=body)
     assert response.status_code == 400
     assert reason in response.json()["reason"]
 
 
-def test_a_reservation_with_one_unknown_queue_reserves_nothing(api, channel):
+def test_a_reservation_with_one_unknown_queue_reserves_nothing(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     publish(channel, "q", [b"1"])
     response = api.request("POST", "readers", "/", "g", "reserve", json={"queues": {"q": None, "nothing": None}})
@@ -102,7 +105,7 @@ def test_a_reservation_with_one_unknown_queue_reserves_nothing(api, channel):
 
 
 @pytest.mark.parametrize("octets", [b"\0" * 100, b"GET\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\x01"])
-def test_what_is_not_http_closes_only_its_connection(api, broker, octets):
+def test_what_is_not_http_closes_only_its_connection(api: API, broker: RunningBroker, octets: bytes) -> None:
     with socket.create_connection(("127.0.0.1", broker.http_port), timeout=10) as connection:
         connection.sendall(octets)
         connection.shutdown(socket.SHUT_WR)
@@ -111,7 +114,9 @@ def test_what_is_not_http_closes_only_its_connection(api, broker, octets):
     assert api.get("overview", columns="node")
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(api, caplog):
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(
+    api: API, caplog: pytest.LogCaptureFixture
+) -> None:
     host, _, port = api.address.removeprefix("http://").rpartition(":")
     head = (
         "PUT /api/queues/%2F/unfinished HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"

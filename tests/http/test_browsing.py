@@ -1,9 +1,12 @@
 """Messages are looked at where they are, by number, time, key, header and text, and moved by the same."""
 
 import time
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from requests import Response
 from tests.http.api import API
 from tests.waiting import until
 
@@ -14,7 +17,7 @@ COUNT = 30
 
 
 @pytest.fixture(params=KINDS)
-def filled(request, api, channel):
+def filled(request: pytest.FixtureRequest, api: API, channel: BlockingChannel) -> tuple[str, int]:
     """A queue of each kind with thirty messages, every third with a header; its name and its first number."""
     name, first = request.param, int(request.param != "stream")
     channel.queue_declare(name, durable=True, arguments={"x-queue-type": name})
@@ -31,16 +34,16 @@ def filled(request, api, channel):
     return name, first
 
 
-def numbers(api, queue, **query):
+def numbers(api: API, queue: str, **query: Any) -> list[int]:
     """The numbers that the found messages have in their bodies."""
     return [int(one["payload"].split()[1][:-1]) for one in api.get("queues", "/", queue, "browse", **query)["messages"]]
 
 
-def move(api, source, **body):
+def move(api: API, source: str, **body: Any) -> Response:
     return api.request("POST", "queues", "/", source, "contents", "move", json=body)
 
 
-def test_all_that_is_known_of_a_message(api, filled):
+def test_all_that_is_known_of_a_message(api: API, filled: tuple[str, int]) -> None:
     name, first = filled
     answer = api.get("queues", "/", name, "browse", count=1, truncate=6)
     (message,) = answer["messages"]
@@ -63,7 +66,7 @@ def test_all_that_is_known_of_a_message(api, filled):
     assert api.counts(name) == (COUNT, 0), "nothing is taken"
 
 
-def test_they_are_found(api, filled):
+def test_they_are_found(api: API, filled: tuple[str, int]) -> None:
     for query, found in (
         ({}, range(COUNT)),
         ({"key": "key-1"}, range(1, COUNT, 2)),
@@ -80,7 +83,7 @@ def test_they_are_found(api, filled):
         assert numbers(api, filled[0], **query) == list(found), query
 
 
-def test_a_range_goes_on_where_the_last_answer_ended(api, filled):
+def test_a_range_goes_on_where_the_last_answer_ended(api: API, filled: tuple[str, int]) -> None:
     name, first = filled
     assert numbers(api, name, **{"from": first + 5, "to": first + 7}) == [5, 6, 7]
     seen, position = [], 0
@@ -91,7 +94,9 @@ def test_a_range_goes_on_where_the_last_answer_ended(api, filled):
     assert seen == list(range(first, first + COUNT))
 
 
-def test_a_request_looks_at_a_bounded_number_of_messages(api, filled, monkeypatch):
+def test_a_request_looks_at_a_bounded_number_of_messages(
+    api: API, filled: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(searching, "MAX_SEARCHED", 10)
     name, first = filled
     answer = api.get("queues", "/", name, "browse", text="number 15")
@@ -102,7 +107,7 @@ def test_a_request_looks_at_a_bounded_number_of_messages(api, filled, monkeypatc
     assert api.get("queues", "/", name, "browse")["searched"] == 1
 
 
-def test_by_number_whatever_the_priority(api, channel):
+def test_by_number_whatever_the_priority(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("ranked", durable=True, arguments={"x-max-priority": 5})
     for number in range(9):
         channel.basic_publish("", "ranked", b"number %d." % number, pika.BasicProperties(priority=number % 3))
@@ -111,7 +116,7 @@ def test_by_number_whatever_the_priority(api, channel):
     assert numbers(api, "ranked", **{"from": 5}) == [4, 5, 6, 7, 8]
 
 
-def test_by_what_hash_exchanges_may_hash_of_the_properties(api, filled):
+def test_by_what_hash_exchanges_may_hash_of_the_properties(api: API, filled: tuple[str, int]) -> None:
     assert numbers(api, filled[0], property="correlation_id", value="acme-7") == [7]
     assert numbers(api, filled[0], property="timestamp", value="1234567890") == [7]
     assert numbers(api, filled[0], property="message_id", value="acme-7") == []
@@ -119,7 +124,7 @@ def test_by_what_hash_exchanges_may_hash_of_the_properties(api, filled):
     assert filled[0] == "stream" or abs(oldest - time.time()) < 600
 
 
-def test_what_makes_no_sense_is_refused(api, filled):
+def test_what_makes_no_sense_is_refused(api: API, filled: tuple[str, int]) -> None:
     for query, reason in (
         ({"value": "x"}, "'value' needs a 'header' or a 'property'"),
         ({"property": "correlation_id"}, "'property' needs a 'value'"),
@@ -135,7 +140,7 @@ def test_what_makes_no_sense_is_refused(api, filled):
     assert api.request("GET", "queues", "/", "none", "browse").status_code == 404
 
 
-def test_browsing_needs_the_permission_to_read(api, filled):
+def test_browsing_needs_the_permission_to_read(api: API, filled: tuple[str, int]) -> None:
     api.request("PUT", "users", "clerk", json={"password": "secret", "tags": "management"})
     clerk = API(api.address.replace("//", "//clerk:secret@"))
     for read, status in (("^other$", 401), (f"^{filled[0]}$", 200)):
@@ -147,14 +152,14 @@ MOVABLE = pytest.mark.parametrize("filled", ["classic", "quorum"], indirect=True
 
 
 @pytest.fixture
-def source(channel, filled):
+def source(channel: BlockingChannel, filled: tuple[str, int]) -> str:
     """A queue of a kind whose messages may be moved, beside an empty one."""
     channel.queue_declare("target", durable=True)
     return filled[0]
 
 
 @MOVABLE
-def test_a_selection_is_moved_by_numbers(api, source):
+def test_a_selection_is_moved_by_numbers(api: API, source: str) -> None:
     wanted = [2, 3, 4, 10, 29, 30, 77]
     assert move(api, source, queue="target", numbers=wanted).json() == {"moved": 6, "kept": {}}
     until(lambda: api.counts(source) == (COUNT - 6, 0))
@@ -164,7 +169,7 @@ def test_a_selection_is_moved_by_numbers(api, source):
 
 
 @MOVABLE
-def test_what_a_search_finds_is_moved(api, source):
+def test_what_a_search_finds_is_moved(api: API, source: str) -> None:
     asked = {"queue": "target", "header": "customer", "key": "key-1"}
     assert move(api, source, **asked, count=2).json() == {"moved": 2, "kept": {}, "next": 11}
     assert move(api, source, **asked, **{"from": 11}).json() == {"moved": 3, "kept": {}, "next": None}
@@ -173,7 +178,7 @@ def test_what_a_search_finds_is_moved(api, source):
 
 
 @MOVABLE
-def test_a_selection_that_is_refused_stays_in_its_place(api, channel, source):
+def test_a_selection_that_is_refused_stays_in_its_place(api: API, channel: BlockingChannel, source: str) -> None:
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     answer = move(api, source, queue="full", numbers=[5, 6, 7]).json()
     assert (answer["moved"], sum(answer["kept"].values())) == (1, 2)
@@ -183,7 +188,7 @@ def test_a_selection_that_is_refused_stays_in_its_place(api, channel, source):
 
 
 @MOVABLE
-def test_a_selection_that_makes_no_sense(api, source):
+def test_a_selection_that_makes_no_sense(api: API, source: str) -> None:
     for body, reason in (
         ({"numbers": [1], "key": "key-1"}, "'numbers' excludes all other conditions"),
         ({"numbers": [-1]}, "'numbers' must be a list of at most 10000 whole numbers"),

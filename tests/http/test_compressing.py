@@ -6,9 +6,12 @@ import zlib
 
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
+
+from jumpmq import RunningBroker
 
 
-def get(broker, path, encoding):
+def get(broker: RunningBroker, path: str, encoding: str) -> tuple[http.client.HTTPResponse, bytes]:
     """An answer as it comes over the wire."""
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=30)
     headers = {"Authorization": requests.auth._basic_auth_str("guest", "guest"), "Accept-Encoding": encoding}
@@ -18,13 +21,14 @@ def get(broker, path, encoding):
 
 
 @pytest.mark.parametrize("path", ["/api/queues", "/api/queues?page=1", "/api/overview"])
-def test_long_answers_are_compressed(broker, channel, path):
+def test_long_answers_are_compressed(broker: RunningBroker, channel: BlockingChannel, path: str) -> None:
     for number in range(50):
         channel.queue_declare(f"compressed-{number}", auto_delete=True)
     plain, body = get(broker, path, "identity")
     packed, octets = get(broker, path, "gzip, deflate")
     assert (plain.getheader("Content-Encoding"), packed.getheader("Content-Encoding")) == (None, "gzip")
-    assert plain.getheader("Vary") == packed.getheader("Vary") or "Accept-Encoding" in packed.getheader("Vary")
+    varies = packed.getheader("Vary")
+    assert plain.getheader("Vary") == varies or (varies and "Accept-Encoding" in varies)
     assert len(octets) < len(body) / 2
     assert json.loads(zlib.decompress(octets, 31)).__class__ is json.loads(body).__class__
     for number in range(50):
@@ -35,7 +39,7 @@ def test_long_answers_are_compressed(broker, channel, path):
     ("path", "encoding"),
     [("/api/whoami", "gzip"), ("/api/overview", "gzip;q=0"), ("/api/overview", "br"), ("/metrics", "gzip")],
 )
-def test_others_are_not(broker, path, encoding):
+def test_others_are_not(broker: RunningBroker, path: str, encoding: str) -> None:
     answer, body = get(broker, path, encoding)
     assert (answer.status, answer.getheader("Content-Encoding")) == (200, None)
     assert body

@@ -10,11 +10,18 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
+from tests.http.api import API
+
+from jumpmq import RunningBroker
 
 PANELS = {
     "Ready messages": "sum(@queue_messages_ready)",
@@ -83,7 +90,7 @@ WITHOUT_DATA = {"Avg Size", "Message Size Distribution"}
 """Nobody looks at the size of each message here."""
 
 
-def rendered(expression, joined_on, chosen):
+def rendered(expression: str, joined_on: str, chosen: str) -> str:
     """What a panel asks Prometheus."""
     identity = f"rabbitmq_identity_info{{{chosen}}}"
     joined = f" * on({joined_on}) group_left(rabbitmq_cluster, rabbitmq_node) {identity}"
@@ -94,22 +101,26 @@ def rendered(expression, joined_on, chosen):
     return expression.replace("JOINED", joined).replace("IDENTITY", identity)
 
 
-def samples(api, path="metrics", **query):
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values by the name of the metric and its labels, in order."""
+
+
+def samples(api: API, path: str = "metrics", **query: Any) -> Samples:
     answer = api.session.get(f"{api.address}/{path}", params=query, timeout=30)
     assert answer.status_code == 200, answer.text
     families = text_string_to_metric_families(answer.text)
     return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
 
 
-def sums(found):
-    totals = {}
+def sums(found: Samples) -> dict[str, float]:
+    totals: dict[str, float] = {}
     for (name, _), value in found.items():
         totals[name] = totals.get(name, 0) + value
     return totals
 
 
 @pytest.fixture
-def traffic(channel):
+def traffic(channel: BlockingChannel) -> BlockingChannel:
     """Something of everything; the channel goes on."""
     channel.queue_declare("q")
     channel.queue_declare("gone")
@@ -133,7 +144,7 @@ def traffic(channel):
 
 
 @pytest.fixture
-def prometheus(broker, tmp_path):
+def prometheus(broker: RunningBroker, tmp_path: Path) -> Iterator[str]:
     """The address of a Prometheus that scrapes the broker every second; it has done so a few times."""
     program = shutil.which("prometheus")
     if program is None:
@@ -160,14 +171,14 @@ scrape_configs:
             process.kill()
 
 
-def until(found, seconds=30):
+def until(found: Callable[[], object], seconds: int = 30) -> None:
     end = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < end, "nothing came"
         time.sleep(0.1)
 
 
-def ask(address, expression):
+def ask(address: str, expression: str) -> list[tuple[dict[str, str], float]]:
     """What Prometheus makes of an expression now: labels and value of each series."""
     with contextlib.suppress(requests.ConnectionError):
         answer = requests.get(f"http://{address}/api/v1/query", params={"query": expression}, timeout=30)
@@ -178,7 +189,7 @@ def ask(address, expression):
 
 
 @pytest.mark.slow
-def test_every_panel_has_data(broker, traffic, prometheus):
+def test_every_panel_has_data(broker: RunningBroker, traffic: BlockingChannel, prometheus: str) -> None:
     cluster = f'rabbitmq_cluster="{broker.node}", namespace=""'
     missing = {
         (version, panel)
@@ -194,8 +205,8 @@ def test_every_panel_has_data(broker, traffic, prometheus):
 
 
 @pytest.mark.slow
-def test_panels_show_what_there_is(broker, traffic, prometheus):
-    def shown(panel):
+def test_panels_show_what_there_is(broker: RunningBroker, traffic: BlockingChannel, prometheus: str) -> None:
+    def shown(panel: str) -> float:
         ((_, value),) = ask(prometheus, rendered(PANELS[panel], "instance", f'rabbitmq_cluster="{broker.node}"'))
         return value
 
@@ -207,7 +218,7 @@ def test_panels_show_what_there_is(broker, traffic, prometheus):
     assert (labels["product_name"], labels["rabbitmq_node"]) == ("JumpMQ", broker.node)
 
 
-def test_messages_are_counted_as_they_went(api, traffic):
+def test_messages_are_counted_as_they_went(api: API, traffic: BlockingChannel) -> None:
     total = {name.removeprefix("rabbitmq_"): value for name, value in sums(samples(api)).items()}
     assert total["global_messages_received_total"] == 8
     assert total["global_messages_routed_total"] == 6
@@ -224,7 +235,7 @@ def test_messages_are_counted_as_they_went(api, traffic):
     assert total["channels_opened_total"] == 1
 
 
-def test_counters_outlive_a_virtual_host(api, broker):
+def test_counters_outlive_a_virtual_host(api: API, broker: RunningBroker) -> None:
     api.request("PUT", "vhosts", "passing")
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.virtual_host = "passing"
@@ -244,7 +255,7 @@ def test_counters_outlive_a_virtual_host(api, broker):
         assert after[counter] == before[counter], name
 
 
-def test_what_queues_deliver_is_told_apart_by_their_kind(api, channel):
+def test_what_queues_deliver_is_told_apart_by_their_kind(api: API, channel: BlockingChannel) -> None:
     arguments = {kind: {"x-queue-type": kind} for kind in ("classic", "quorum", "stream")}
     for kind, given in arguments.items():
         channel.queue_declare(kind, durable=True, arguments=given)
@@ -261,7 +272,7 @@ def test_what_queues_deliver_is_told_apart_by_their_kind(api, channel):
     assert by_kind == {"rabbit_classic_queue": 1, "rabbit_quorum_queue": 1, "rabbit_stream_queue": 0}
 
 
-def test_dead_letters_are_told_apart_by_reason_and_strategy(api, channel):
+def test_dead_letters_are_told_apart_by_reason_and_strategy(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("lost", arguments={"x-max-length": 1})
     channel.queue_declare("kept", arguments={"x-max-length": 1, "x-dead-letter-exchange": ""})
     channel.confirm_delivery()
@@ -269,14 +280,14 @@ def test_dead_letters_are_told_apart_by_reason_and_strategy(api, channel):
         channel.basic_publish("", queue, b"x")
     found = samples(api)
 
-    def dead(reason, strategy):
+    def dead(reason: str, strategy: str) -> float:
         labels = {"queue_type": "rabbit_classic_queue", "dead_letter_strategy": strategy}
         return found[f"rabbitmq_global_messages_dead_lettered_{reason}_total", tuple(sorted(labels.items()))]
 
     assert (dead("maxlen", "disabled"), dead("maxlen", "at_most_once"), dead("expired", "disabled")) == (2, 1, 0)
 
 
-def test_details_are_of_the_families_and_virtual_hosts_that_are_asked_for(api, traffic):
+def test_details_are_of_the_families_and_virtual_hosts_that_are_asked_for(api: API, traffic: BlockingChannel) -> None:
     found = samples(api, "metrics/detailed", family=["queue_coarse_metrics", "queue_consumer_count"], vhost="/")
     assert ("rabbitmq_detailed_queue_messages_ready", (("queue", "q"), ("vhost", "/"))) in found
     assert {name for name, _ in found if name.startswith("rabbitmq_detailed")} == {
@@ -287,7 +298,7 @@ def test_details_are_of_the_families_and_virtual_hosts_that_are_asked_for(api, t
     }  # fmt: skip
 
 
-def test_each_object_is_shown_under_the_names_of_the_totals(api, traffic):
+def test_each_object_is_shown_under_the_names_of_the_totals(api: API, traffic: BlockingChannel) -> None:
     of_each, of_all = samples(api, "metrics/per-object"), sums(samples(api))
     assert of_each["rabbitmq_queue_messages_ready", (("queue", "q"), ("vhost", "/"))] == 0
     totals = sums(of_each)

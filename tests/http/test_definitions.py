@@ -1,6 +1,10 @@
 """Definitions files: RabbitMQ's format in and out, and nothing half applied."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from tests.http.api import API
 
 RABBITMQ = {
     "rabbit_version": "3.10.8",
@@ -76,13 +80,13 @@ RABBITMQ = {
 """As RabbitMQ 3.10 exports it."""
 
 
-def everything(api):
+def everything(api: API) -> dict[str, list[str]]:
     """The definitions without what the versions are."""
     found = api.get("definitions")
     return {name: sorted(map(repr, entries)) for name, entries in found.items() if isinstance(entries, list)}
 
 
-def test_a_file_of_rabbitmq_loads(api):
+def test_a_file_of_rabbitmq_loads(api: API) -> None:
     assert api.request("POST", "definitions", json=RABBITMQ).status_code == 204
     found = api.get("definitions")
     for name in ("permissions", "topic_permissions", "parameters", "policies"):
@@ -93,7 +97,7 @@ def test_a_file_of_rabbitmq_loads(api):
     assert api.get("bindings", "v1", "e", "h1", "q", "q2")[0]["routing_key"] == "3"
 
 
-def test_an_export_loads_into_an_empty_broker_and_is_the_same(api, tmp_path):
+def test_an_export_loads_into_an_empty_broker_and_is_the_same(api: API, tmp_path: Path) -> None:
     from tests.http.api import API
 
     import jumpmq
@@ -105,14 +109,14 @@ def test_an_export_loads_into_an_empty_broker_and_is_the_same(api, tmp_path):
         assert everything(second) == everything(api)
 
 
-def test_importing_twice_changes_nothing(api):
+def test_importing_twice_changes_nothing(api: API) -> None:
     api.request("POST", "definitions", json=RABBITMQ)
     before = everything(api)
     assert api.request("POST", "definitions", json=api.get("definitions")).status_code == 204
     assert everything(api) == before
 
 
-def test_one_virtual_host_goes_into_another(api):
+def test_one_virtual_host_goes_into_another(api: API) -> None:
     api.request("POST", "definitions", json=RABBITMQ)
     api.request("PUT", "vhosts", "v2")
     exported = api.get("definitions", "v1")
@@ -148,7 +152,9 @@ def test_one_virtual_host_goes_into_another(api):
         ("topic_permissions", {"user": "alice"}, "topic_permissions[1]: key 'vhost' is missing"),
     ],
 )
-def test_a_file_with_one_wrong_entry_changes_nothing(api, section, entry, reason):
+def test_a_file_with_one_wrong_entry_changes_nothing(
+    api: API, section: str, entry: dict[str, Any] | str, reason: str
+) -> None:
     api.request("PUT", "users", "alice", json={"password": "x", "tags": "administrator"})
     before = everything(api)
     wrong = {**RABBITMQ, section: [*RABBITMQ[section], entry]}
@@ -158,7 +164,7 @@ def test_a_file_with_one_wrong_entry_changes_nothing(api, section, entry, reason
     assert everything(api) == before
 
 
-def test_what_means_nothing_here_is_skipped_and_told(api):
+def test_what_means_nothing_here_is_skipped_and_told(api: API) -> None:
     shovel = {"component": "shovel", "vhost": "v1", "name": "s", "value": {"src-uri": "amqp://"}}
     found = {
         "users": [],
@@ -185,7 +191,7 @@ def test_what_means_nothing_here_is_skipped_and_told(api):
     assert {"name": "v1", "description": "first", "tags": ["a", "b"]} in exported["vhosts"]
 
 
-def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api):
+def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api: API) -> None:
     api.request("POST", "definitions", json=RABBITMQ)
     api.request("PUT", "exchanges", "v1", "fleeting", json={"auto_delete": True})
     before = everything(api)
@@ -201,7 +207,7 @@ def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"queues": 1}', b'{"users": [{"name": "\\ud800"}]}'])
-def test_what_is_no_definitions_file_is_refused(api, body):
+def test_what_is_no_definitions_file_is_refused(api: API, body: bytes) -> None:
     assert (
         api.request("POST", "definitions", data=body, headers={"Content-Type": "application/json"}).status_code == 400
     )

@@ -5,9 +5,11 @@ import threading
 import pika
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.http.plumbing import rendering
 from jumpmq.http.resources import queue_contents
 
@@ -19,7 +21,7 @@ def get(api: API, ackmode: str, count: int = COUNT) -> list[str]:
     return [message["payload"] for message in api.post("queues", "/", "q", "get", body=wanted)]
 
 
-def fill(channel) -> list[str]:
+def fill(channel: BlockingChannel) -> list[str]:
     channel.queue_declare("q", durable=True)
     for number in range(COUNT):
         channel.basic_publish("", "q", b"%d" % number)
@@ -27,11 +29,13 @@ def fill(channel) -> list[str]:
     return [str(number) for number in range(COUNT)]
 
 
-def test_others_are_served_while_many_messages_are_got(api, channel, monkeypatch):
+def test_others_are_served_while_many_messages_are_got(
+    api: API, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps, answered = [], threading.Event()
     take_some = queue_contents._Getting.take_some
 
-    def one_message_a_step(getting, most):
+    def one_message_a_step(getting: queue_contents._Getting, most: int) -> bool:
         steps.append(len(getting._taken))
         if len(steps) > 2 and not answered.is_set():
             return True  # goes on when somebody else was answered
@@ -53,7 +57,7 @@ def test_others_are_served_while_many_messages_are_got(api, channel, monkeypatch
 
 @pytest.mark.parametrize("ackmode", ["ack_requeue_true", "ack_requeue_false", "reject_requeue_false"])
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum"}], ids=["classic", "quorum"])
-def test_what_becomes_of_them(api, channel, ackmode, arguments):
+def test_what_becomes_of_them(api: API, channel: BlockingChannel, ackmode: str, arguments: dict[str, str]) -> None:
     channel.queue_declare("grave")
     to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
     channel.queue_declare("q", durable=True, arguments=arguments | to_grave)
@@ -74,7 +78,9 @@ def many_headers(number: int) -> pika.BasicProperties:
     return pika.BasicProperties(headers={f"{number}-{name}": True for name in range(12_000)})
 
 
-def test_headers_count_in_what_an_answer_may_hold(api, channel, broker, monkeypatch):
+def test_headers_count_in_what_an_answer_may_hold(
+    api: API, channel: BlockingChannel, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rendering, "MAX_OCTETS", 500_000)
     channel.queue_declare("q", durable=True)
     for number in range(5):
@@ -89,7 +95,9 @@ def test_headers_count_in_what_an_answer_may_hold(api, channel, broker, monkeypa
     until(lambda: 'jumpmq_memory_bytes{held_for="answers"} 0.0' in requests.get(f"{broker.http_url}/metrics").text)
 
 
-def test_an_answer_has_no_more_than_it_may_hold(api, channel, monkeypatch):
+def test_an_answer_has_no_more_than_it_may_hold(
+    api: API, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rendering, "MAX_OCTETS", 2_500)
     channel.queue_declare("q", durable=True)
     publish(channel, "q", [b"x" * 1_000] * 5)

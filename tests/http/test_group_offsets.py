@@ -1,31 +1,33 @@
 """Offsets of consumer groups in streams over HTTP."""
 
 import time
+from typing import Any
 
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 
 STREAM = {"x-queue-type": "stream"}
 
 
 @pytest.fixture
-def stream(channel):
+def stream(channel: BlockingChannel) -> str:
     channel.queue_declare("s", durable=True, arguments=STREAM)
     publish(channel, "s", [b"0", b"1", b"2", b"3"])
     return "s"
 
 
-def put(api, body, stream="s", group="g"):
+def put(api: API, body: dict[str, Any], stream: str = "s", group: str = "g") -> requests.Response:
     return api.request("PUT", "group-offsets", "/", stream, group, json=body)
 
 
-def offset(api):
+def offset(api: API) -> int:
     (found,) = api.get("group-offsets", "/")
-    return found["offset"]
+    return int(found["offset"])
 
 
-def test_an_offset_is_set_shown_and_deleted(api, stream):
+def test_an_offset_is_set_shown_and_deleted(api: API, stream: str) -> None:
     assert api.get("group-offsets") == []
     assert put(api, {"offset": 3}).status_code == 201
     assert api.get("group-offsets") == [
@@ -62,14 +64,14 @@ def test_an_offset_is_set_shown_and_deleted(api, stream):
         ({"timestamp": 32_000_000_000.5}, 4),
     ],
 )
-def test_where_a_group_may_go_on(api, stream, body, expected):
+def test_where_a_group_may_go_on(api: API, stream: str, body: dict[str, Any], expected: int) -> None:
     assert put(api, body).status_code == 201
     assert offset(api) == expected
     assert put(api, {"offset": "last"}).status_code == 204
     assert 0 <= offset(api) < 4
 
 
-def test_a_time_is_that_of_publishing(api, channel, stream):
+def test_a_time_is_that_of_publishing(api: API, channel: BlockingChannel, stream: str) -> None:
     time.sleep(0.01)
     between = time.time()
     publish(channel, "s", [b"4"])
@@ -84,19 +86,19 @@ def test_a_time_is_that_of_publishing(api, channel, stream):
         {"offset": "99999999999999999999999"}, {"timestamp": -1}, {"timestamp": "now"}, {"offset": 1, "timestamp": 1},
     ],
 )  # fmt: skip
-def test_where_it_may_not(api, stream, body):
+def test_where_it_may_not(api: API, stream: str, body: dict[str, Any]) -> None:
     assert put(api, body).status_code == 400
     assert api.get("group-offsets") == []
 
 
-def test_only_streams_keep_offsets(api, channel):
+def test_only_streams_keep_offsets(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("plain")
     refused = put(api, {"offset": 1}, "plain")
     assert (refused.status_code, "only streams keep offsets" in refused.json()["reason"]) == (400, True)
     assert put(api, {"offset": 1}, "none").status_code == 404
 
 
-def test_who_may_not_read_the_stream_neither_sees_nor_sets(api, stream):
+def test_who_may_not_read_the_stream_neither_sees_nor_sets(api: API, stream: str) -> None:
     assert put(api, {"offset": 1}).status_code == 201
     api.request("PUT", "users", "other", json={"password": "other", "tags": "management"})
     other = API(api.address.replace("//", "//other:other@"))
@@ -108,7 +110,7 @@ def test_who_may_not_read_the_stream_neither_sees_nor_sets(api, stream):
 
 
 @pytest.mark.slow
-def test_a_thousand_groups_have_an_offset_in_a_stream_at_most(api, stream):
+def test_a_thousand_groups_have_an_offset_in_a_stream_at_most(api: API, stream: str) -> None:
     with requests.Session() as session:
         session.auth = ("guest", "guest")
         url = f"{api.address}/api/group-offsets/%2F/s"

@@ -1,6 +1,7 @@
 """Bodies in steps are what the standard library reads."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ SMALL = {"at_once": 60, "piece": 20}
 """Everything is large."""
 
 
-def whole(octets, at_once=AT_ONCE, piece=PIECE):
+def whole(octets: bytes, at_once: int = AT_ONCE, piece: int = PIECE) -> tuple[dict[str, Any], int]:
     """The object, and how many steps it took."""
     steps, count = read_object(octets, at_once, piece), 0
     while True:
@@ -37,7 +38,7 @@ VALUES = st.recursive(
     st.booleans(),
     st.sampled_from([None, 1]),
 )
-def test_the_same_as_at_once(found, ascii_only, indent):
+def test_the_same_as_at_once(found: dict[str, Any], ascii_only: bool, indent: int | None) -> None:
     """Whatever is not too long to be an element."""
     octets = json.dumps(found, ensure_ascii=ascii_only, indent=indent).encode()
     longest = max(len(json.dumps(value, indent=indent)) for value in found.values())
@@ -45,7 +46,7 @@ def test_the_same_as_at_once(found, ascii_only, indent):
         assert whole(octets, at_once=400, piece=20)[0] == found
 
 
-def test_elements_and_pieces_are_steps():
+def test_elements_and_pieces_are_steps() -> None:
     found = {"list": [{"n": number} for number in range(50)], "text": 'ab\\\n"é😀' * 50, "none": None}
     for ascii_only in (True, False):
         read, steps = whole(json.dumps(found, ensure_ascii=ascii_only).encode(), **SMALL)
@@ -70,29 +71,29 @@ NONE = """
 @pytest.mark.parametrize(
     "text", [*NONE.split("\n")[1:-1], f'{{"a": {"1" * 100}}}', f'{{"a": [{"[" * 80 + "]" * 80}]}}']
 )
-def test_what_is_no_object_is_refused(text):
+def test_what_is_no_object_is_refused(text: str) -> None:
     padded = text.replace("{", "{" + " " * 70, 1) if "{" in text else text + " " * 70
     with pytest.raises(ValueError):
         whole(padded.encode(), **SMALL)
 
 
-def test_elements_are_counted():
+def test_elements_are_counted() -> None:
     octets = b'{"a": [' + b"1," * MAX_ELEMENTS + b"1]}"
     with pytest.raises(ValueError, match="more than 250000 elements"):
         whole(octets)
 
 
-def test_blanks_are_counted():
+def test_blanks_are_counted() -> None:
     with pytest.raises(ValueError, match="too many blanks from character 5"):
         whole(b'{"a":' + b" " * AT_ONCE + b"1}")
 
 
-def test_no_step_reads_much():
+def test_no_step_reads_much() -> None:
     octets = b'{"a": [' + b"[]," * 100_000 + b"[]]}"
     assert sum(1 for _ in read_object(octets)) >= 100
 
 
-def test_many_members_are_read_in_steps_and_more_are_refused():
+def test_many_members_are_read_in_steps_and_more_are_refused() -> None:
     many = {str(number): number for number in range(100_000)}
     found, steps = whole(json.dumps(many).encode())
     assert found == many

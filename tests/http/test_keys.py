@@ -3,7 +3,9 @@
 import contextlib
 import ssl
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pika
 import pytest
@@ -13,18 +15,18 @@ import jumpmq
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
     with jumpmq.running(tls=True, data_dir=tmp_path_factory.mktemp("keys") / "data") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def api(broker):
+def api(broker: jumpmq.RunningBroker) -> API:
     return API(broker.http_url)
 
 
 @pytest.fixture(scope="module")
-def seen(broker, api):
+def seen(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, Any]]:
     """What is shown of each thing, after something of everything has happened."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
@@ -72,13 +74,13 @@ STATS = {"publish": 5, "get": 2, "get_no_ack": 1, "redeliver": 1, "ack": 1, "del
         ("exchange", {"publish_in": 1, "publish_out": 1}),
     ],
 )
-def test_messages_are_counted_by_what_became_of_them(seen, kind, expected):
+def test_messages_are_counted_by_what_became_of_them(seen: dict[str, Any], kind: str, expected: dict[str, int]) -> None:
     stats = seen[kind]["message_stats"]
     assert {name: stats[name] for name in expected} == expected
     assert all(set(stats[f"{name}_details"]) == {"rate"} for name in expected)
 
 
-def test_the_overview(seen):
+def test_the_overview(seen: dict[str, Any]) -> None:
     churn, totals = seen["overview"]["churn_rates"], seen["overview"]["queue_totals"]
     for what in ("connection", "channel"):
         assert churn[f"{what}_created"] == 1 and churn[f"{what}_closed"] == 0
@@ -89,7 +91,7 @@ def test_the_overview(seen):
     assert all(set(totals[f"{name}_details"]) == {"rate"} for name in expected)
 
 
-def test_a_queue(seen):
+def test_a_queue(seen: dict[str, Any]) -> None:
     expected = {
         "message_bytes": 12, "message_bytes_ready": 7, "message_bytes_unacknowledged": 5, "message_bytes_ram": 12,
         "message_bytes_persistent": 10, "message_bytes_paged_out": 0, "messages_ram": 3, "messages_ready_ram": 2,
@@ -105,20 +107,20 @@ def test_a_queue(seen):
     assert abs((datetime.now(UTC) - datetime.fromisoformat(seen["queue"]["idle_since"])).total_seconds()) < 60
 
 
-def test_a_channel(seen):
+def test_a_channel(seen: dict[str, Any]) -> None:
     expected = {"messages_unconfirmed": 0, "messages_unacknowledged": 1, "prefetch_count": 1, "confirm": True}
     assert {name: seen["channel"][name] for name in expected} == expected
     assert datetime.fromisoformat(seen["channel"]["idle_since"])
 
 
-def test_a_connection(seen):
+def test_a_connection(seen: dict[str, Any]) -> None:
     shown = seen["connection"]
     assert (shown["ssl"], shown["ssl_protocol"], shown["send_pend"]) == (False, None, 0)
     for name in ("recv_oct", "send_oct"):
         assert shown[name] > 0 and set(shown[f"{name}_details"]) == {"rate"}
 
 
-def test_a_connection_with_tls(broker, api):
+def test_a_connection_with_tls(broker: jumpmq.RunningBroker, api: API) -> None:
     context = ssl.create_default_context(cafile=str(broker.tls_ca))
     parameters = pika.URLParameters(broker.amqps_url)
     parameters.ssl_options = pika.SSLOptions(context, "localhost")
@@ -129,7 +131,7 @@ def test_a_connection_with_tls(broker, api):
     assert shown["peer_cert_subject"] is None
 
 
-def test_the_node(seen):
+def test_the_node(seen: dict[str, Any]) -> None:
     shown = seen["node"]
     assert shown["disk_free"] > shown["disk_free_limit"] > 0
     assert shown["mem_limit"] > 0 and shown["mem_used"] > 0
@@ -139,20 +141,20 @@ def test_the_node(seen):
         assert isinstance(shown[f"{name}_details"]["rate"], float)
 
 
-def test_rates_have_two_decimals_at_most(seen):
+def test_rates_have_two_decimals_at_most(seen: dict[str, Any]) -> None:
     """As RabbitMQ, and no noise of floats: 0.2, never 0.20000000000000001."""
     rates = [value for shown in seen.values() for value in rates_in(shown)]
     assert len(rates) > 50
     assert all(value == round(value, 2) and len(repr(value).partition(".")[2]) <= 2 for value in rates)
 
 
-def rates_in(shown):
+def rates_in(shown: Any) -> Iterator[float]:
     if isinstance(shown, dict):
         for name, inner in shown.items():
             yield from [inner] if name == "rate" else rates_in(inner)
 
 
-def test_no_number_has_the_noise_of_floats(broker, api):
+def test_no_number_has_the_noise_of_floats(broker: jumpmq.RunningBroker, api: API) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.exchange_declare("thirds", "x-consistent-hash")
@@ -177,7 +179,7 @@ def test_no_number_has_the_noise_of_floats(broker, api):
     connection.close()
 
 
-def floats_in(shown):
+def floats_in(shown: Any) -> Iterator[float]:
     if isinstance(shown, float):
         yield shown
     for inner in shown.values() if isinstance(shown, dict) else shown if isinstance(shown, list) else ():

@@ -6,6 +6,7 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 import requests
 from tests.cli.commands import READY
-from tests.http.api import publish
+from tests.http.api import API, publish
 
 import jumpmq
 from jumpmq.broker.memory import uploads
@@ -25,13 +26,13 @@ MANY = 160
 
 
 @pytest.fixture
-def log_file(tmp_path):
+def log_file(tmp_path: Path) -> Path:
     """What the confined broker writes on stderr."""
     return tmp_path / "stderr"
 
 
 @pytest.fixture
-def confined(tmp_path, log_file):
+def confined(tmp_path: Path, log_file: Path) -> Iterator[tuple[int, int]]:
     """A broker that may open 128 files."""
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); " + (
         "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq', run_name='__main__')"
@@ -47,7 +48,7 @@ def confined(tmp_path, log_file):
             process.kill()
 
 
-def test_silent_http_clients_stop_nobody(confined):
+def test_silent_http_clients_stop_nobody(confined: tuple[int, int]) -> None:
     port, http_port = confined
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
@@ -62,7 +63,7 @@ def test_silent_http_clients_stop_nobody(confined):
                 assert requests.get(url, auth=("guest", "guest"), timeout=30).json() == {"messages": 10}
 
 
-def test_many_refused_connections_are_one_line_of_the_log(confined, log_file):
+def test_many_refused_connections_are_one_line_of_the_log(confined: tuple[int, int], log_file: Path) -> None:
     port, _ = confined
     with contextlib.ExitStack() as clients:
         opened = [clients.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(MANY)]
@@ -74,7 +75,7 @@ def test_many_refused_connections_are_one_line_of_the_log(confined, log_file):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
     """A broker that waits 0.2 s for requests."""
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     monkeypatch.setattr(requested, "BODY_TIMEOUT", 0.2)
@@ -86,7 +87,7 @@ HEAD = b"GET /api/overview HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.mark.parametrize("sent", [[b""], [b"GET / HT"], [HEAD + b"\r\n", HEAD]])
-def test_who_does_not_ask_is_cut(impatient, sent):
+def test_who_does_not_ask_is_cut(impatient: jumpmq.RunningBroker, sent: list[bytes]) -> None:
     with socket.create_connection(("127.0.0.1", impatient.http_port), timeout=30) as waiting:
         *asked, unfinished = sent
         for request in asked:
@@ -98,25 +99,25 @@ def test_who_does_not_ask_is_cut(impatient, sent):
                 pass
 
 
-def test_who_does_not_go_on_is_refused(impatient):
+def test_who_does_not_go_on_is_refused(impatient: jumpmq.RunningBroker) -> None:
     head = b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
     with socket.create_connection(("127.0.0.1", impatient.http_port), timeout=30) as waiting:
         waiting.sendall(head + b"Content-Length: 9\r\n\r\n{")
         assert b"400 Bad Request" in waiting.recv(1 << 16)
 
 
-def test_bodies_are_bounded(api):
+def test_bodies_are_bounded(api: API) -> None:
     long = {"arguments": {"x": "y" * requested.MAX_BODY}}
     refusal = api.request("PUT", "queues", "/", "q", json=long)
     assert (refusal.status_code, refusal.json()["reason"]) == (400, "the body is longer than 1048576 octets")
 
 
-def test_errors_are_short(api):
+def test_errors_are_short(api: API) -> None:
     for body in ({"k" * 1_000_000: 1}, {"durable": "x" * 1_000_000}):
         assert len(api.request("PUT", "queues", "/", "q", json=body).content) < 2000
 
 
-def test_long_messages_and_many_definitions_are_taken(api):
+def test_long_messages_and_many_definitions_are_taken(api: API) -> None:
     payload = 'é"\n,' * 1_000_000
     api.request("PUT", "queues", "/", "q", json={})
     message = {"routing_key": "q", "payload": payload, "payload_encoding": "string", "properties": {}}
@@ -130,7 +131,9 @@ def test_long_messages_and_many_definitions_are_taken(api):
 
 
 @pytest.mark.parametrize(("goes_on", "status"), [(False, b"400"), (True, b"503")])
-def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(monkeypatch, goes_on, status):
+def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, goes_on: bool, status: bytes
+) -> None:
     monkeypatch.setattr(requested, "BODY_TIMEOUT", 1.0)
     with (
         jumpmq.running(memory_limit="2MB") as broker,
@@ -162,7 +165,8 @@ def stream_of(body: bytes, rows: int) -> bytes:
     batch = pa.record_batch({"body": pa.array([body] * rows, pa.binary())})
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
 
 
 def peak_memory(process: subprocess.Popen[str]) -> int:
@@ -172,7 +176,7 @@ def peak_memory(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.slow
-def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path):
+def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
     """Eight of 20 MB at a limit of 32 MB: one is received after the other, and all are confirmed."""
     octets = stream_of(bytes(2_000_000), 10)
     line = [sys.executable, "-m", "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
@@ -186,7 +190,9 @@ def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path):
             before = peak_memory(process)
 
             def upload(_: int) -> dict[str, int]:
-                return requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=120).json()
+                answered = requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=120)
+                counts: dict[str, int] = answered.json()
+                return counts
 
             with ThreadPoolExecutor(8) as clients:
                 assert sum(answer["published"] for answer in clients.map(upload, range(8))) == 80
@@ -195,7 +201,7 @@ def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path):
             process.kill()
 
 
-def test_a_batch_that_stands_still_holds_up_no_other_one(monkeypatch):
+def test_a_batch_that_stands_still_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.5)
     octets = stream_of(bytes(1000), 1000)
     with (

@@ -3,11 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
+
+from jumpmq import RunningBroker
 
 
 @pytest.fixture(autouse=True)
-def definitions(channel):
+def definitions(channel: BlockingChannel) -> None:
     """An exchange with slashes in its name that feeds a queue and another exchange."""
     channel.exchange_declare("a/b c", "x-consistent-hash", durable=True, arguments={"hash-header": "id"})
     channel.exchange_declare("inner", "topic", auto_delete=True)
@@ -18,7 +21,7 @@ def definitions(channel):
     channel.queue_bind("q/1", "inner", "k.#", {"x": 1})
 
 
-def test_queues(api, channel):
+def test_queues(api: API, channel: BlockingChannel) -> None:
     channel.basic_publish("", "q/1", b"1")
     channel.basic_publish("", "q/1", b"2")
     channel.basic_get("q/1")
@@ -45,7 +48,7 @@ def test_queues(api, channel):
     assert api.get("queues", "/", "ä")["exclusive"]
 
 
-def test_exchanges(api):
+def test_exchanges(api: API) -> None:
     shown = api.get("exchanges", "/", "a/b c")
     assert shown.pop("message_stats")["publish_in"] == 0
     assert shown == {
@@ -67,7 +70,7 @@ def test_exchanges(api):
     }
 
 
-def test_bindings(api):
+def test_bindings(api: API) -> None:
     shown = api.get("exchanges", "/", "a/b c", "bindings", "source")
     columns = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments", "properties_key")
     assert [tuple(binding[column] for column in columns) for binding in shown] == [
@@ -88,12 +91,12 @@ def test_bindings(api):
     assert api.get("bindings", "/") == every
 
 
-def test_the_default_exchange_is_bound_to_every_queue(api):
+def test_the_default_exchange_is_bound_to_every_queue(api: API) -> None:
     shown = api.get("exchanges", "/", "amq.default", "bindings", "source")
     assert [(binding["destination"], binding["routing_key"]) for binding in shown] == [("q/1", "q/1"), ("ä", "ä")]
 
 
-def test_overview(api, broker, channel):
+def test_overview(api: API, broker: RunningBroker, channel: BlockingChannel) -> None:
     channel.confirm_delivery()
     channel.basic_publish("", "q/1", b"1")
     shown = api.get("overview")
@@ -108,14 +111,14 @@ def test_overview(api, broker, channel):
     }
 
 
-def test_there_are_so_many_columns_at_most(api):
+def test_there_are_so_many_columns_at_most(api: API) -> None:
     columns = [f"c{number}" for number in range(199)]
     assert api.get("queues", "/", "q/1", columns=",".join(["name", *columns])) == {"name": "q/1"}
     refused = api.request("GET", "queues", params={"columns": ",".join(["name", "state", *columns])})
     assert (refused.status_code, refused.json()["reason"]) == (400, "there are more than 200 columns")
 
 
-def test_columns_choose_parts_by_dotted_names(api):
+def test_columns_choose_parts_by_dotted_names(api: API) -> None:
     assert api.get("queues", "/", "q/1", columns="name,message_stats.publish,nothing,name.x") == {
         "name": "q/1",
         "message_stats": {"publish": 0},
@@ -124,12 +127,14 @@ def test_columns_choose_parts_by_dotted_names(api):
     assert api.get("overview", columns="object_totals.queues") == {"object_totals": {"queues": 2}}
 
 
-def test_argument_types_that_json_lacks_are_shown_as_text(api, channel):
+def test_argument_types_that_json_lacks_are_shown_as_text(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("odd", arguments={"x-octets": b"\xff\x00"})
     assert api.get("queues", "/", "odd")["arguments"] == {"x-octets": "\ufffd\x00"}
 
 
-def test_queues_that_go_while_they_are_listed_are_left_out(api, broker, channel):
+def test_queues_that_go_while_they_are_listed_are_left_out(
+    api: API, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     """Others are served while a long list is made."""
     for number in range(1500):
         channel.queue_declare(f"gone-{number}", exclusive=True)

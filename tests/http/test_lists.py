@@ -1,30 +1,35 @@
 """Sorting, pages, and what lists show of the living."""
 
 import random
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
 from tests.waiting import until
+
+from jumpmq import RunningBroker
 
 
 @pytest.fixture
-def queues(api):
+def queues(api: API) -> None:
     for name, length in (("b", 3), ("a", 20), ("C", 1)):
         api.request("PUT", "queues", "/", name, json={"arguments": {"x-max-length": length}})
 
 
-def names(found):
+def names(found: list[dict[str, Any]]) -> list[str]:
     return [queue["name"] for queue in found]
 
 
-def test_lists_are_sorted_by_name_or_as_asked(api, queues):
+def test_lists_are_sorted_by_name_or_as_asked(api: API, queues: None) -> None:
     assert names(api.get("queues")) == ["C", "a", "b"]
     assert names(api.get("queues", sort="arguments.x-max-length")) == ["C", "b", "a"]
     assert names(api.get("queues", sort="name", sort_reverse="true")) == ["b", "a", "C"]
     assert names(api.get("queues", sort="nothing")) == ["C", "a", "b"]
 
 
-def test_pages(api, queues):
+def test_pages(api: API, queues: None) -> None:
     page = api.get("queues", page=2, page_size=2, columns="name")
     assert page == {
         "filtered_count": 3,
@@ -42,12 +47,12 @@ def test_pages(api, queues):
     assert api.get("queues", page=1, name=endless, use_regex="true")["items"] == []
 
 
-def test_pages_beyond_those_that_are_looked_for_are_sorted(api, channel):
+def test_pages_beyond_those_that_are_looked_for_are_sorted(api: API, channel: BlockingChannel) -> None:
     names = [f"q{number:04}" for number in range(2_600)]
     for name in random.sample(names, len(names)):
         channel.queue_declare(name)
 
-    def page(number, **query):
+    def page(number: int, **query: str) -> list[str]:
         found = api.get("queues", page=number, page_size=500, columns="name", **query)
         assert (found["total_count"], found["page_count"]) == (2_600, 6)
         return [queue["name"] for queue in found["items"]]
@@ -72,12 +77,12 @@ def test_pages_beyond_those_that_are_looked_for_are_sorted(api, channel):
         ("sort_reverse=maybe", "'sort_reverse' must be true or false, not 'maybe'"),
     ],
 )
-def test_a_wrong_page_is_refused(api, queues, query, reason):
+def test_a_wrong_page_is_refused(api: API, queues: None, query: str, reason: str) -> None:
     response = api.session.get(f"{api.address}/api/queues?{query}", timeout=30)
     assert (response.status_code, response.json()["reason"]) == (400, reason)
 
 
-def test_connections_channels_and_consumers_are_shown_and_closed(api, broker):
+def test_connections_channels_and_consumers_are_shown_and_closed(api: API, broker: RunningBroker) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=7)
@@ -98,16 +103,16 @@ def test_connections_channels_and_consumers_are_shown_and_closed(api, broker):
     until(lambda: api.request("DELETE", "connections", shown["name"]).status_code == 404)
 
 
-def test_rates_are_of_the_last_seconds(api, channel):
+def test_rates_are_of_the_last_seconds(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
 
-    def rates():
+    def rates() -> bool:
         for _ in range(100):
             channel.basic_publish("", "q", b"x")
         shown = [
             api.get(*path)["message_stats"]["publish_details"]["rate"] for path in (("queues", "/", "q"), ("overview",))
         ]
-        return min(shown) > 10
+        return bool(min(shown) > 10)
 
     until(rates)
 
@@ -127,10 +132,10 @@ def test_rates_are_of_the_last_seconds(api, channel):
         ("certificate-expiration/1/eons", 400),
     ],
 )
-def test_health_checks(api, check, status):
+def test_health_checks(api: API, check: str, status: int) -> None:
     assert api.request("GET", "health", "checks", *check.split("/")).status_code == status
 
 
-def test_the_port_that_is_listened_on_is_well_and_messages_come_through(api, broker):
+def test_the_port_that_is_listened_on_is_well_and_messages_come_through(api: API, broker: RunningBroker) -> None:
     assert api.get("health", "checks", "port-listener", str(broker.port)) == {"status": "ok", "port": broker.port}
     assert api.get("aliveness-test", "/") == {"status": "ok"}

@@ -2,10 +2,13 @@
 
 import contextlib
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pika
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run
 from tests.http.api import API, publish
 from tests.waiting import until
@@ -20,14 +23,14 @@ def metric(running: jumpmq.RunningBroker) -> float:
 
 
 @contextlib.contextmanager
-def connected(running):
+def connected(running: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
     """A channel of a client."""
     with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
         yield connection.channel()
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path: Path) -> Path:
     """A data directory of a queue with 100 messages and a stream with 10, of which the files are gone."""
     with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
         channel.queue_declare("orders", durable=True)
@@ -40,7 +43,7 @@ def directory(tmp_path):
     return tmp_path
 
 
-def test_a_loss_alarms_until_it_is_acknowledged(directory):
+def test_a_loss_alarms_until_it_is_acknowledged(directory: Path) -> None:
     checks = ("alarms", "local-alarms")
     for _ in range(2):
         with jumpmq.running(data_dir=directory) as running:
@@ -66,7 +69,7 @@ def test_a_loss_alarms_until_it_is_acknowledged(directory):
         assert metric(running) == 0
 
 
-def test_what_is_found_damaged_when_it_is_read_alarms_too(tmp_path):
+def test_what_is_found_damaged_when_it_is_read_alarms_too(tmp_path: Path) -> None:
     with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
         channel.queue_declare("orders", durable=True)
         publish(channel, "orders", [b"body %d" % number for number in range(10)])

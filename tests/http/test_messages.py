@@ -3,16 +3,20 @@
 import threading
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pika
 import pyarrow as pa
 import pytest
 import requests
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
 from tests.wire import closing, login
 
+from jumpmq import RunningBroker
 
-def test_all_there_is_to_know_of_a_message(api, channel):
+
+def test_all_there_is_to_know_of_a_message(api: API, channel: BlockingChannel) -> None:
     before = datetime.now(UTC)
     channel.queue_declare("q", durable=True)
     channel.exchange_declare("ä", "fanout")
@@ -70,13 +74,13 @@ def test_all_there_is_to_know_of_a_message(api, channel):
         ({"from": 4, "to": 2}, []),
     ],
 )
-def test_a_range_of_messages(api, channel, query, seqs):
+def test_a_range_of_messages(api: API, channel: BlockingChannel, query: dict[str, int], seqs: list[int]) -> None:
     channel.queue_declare("q", durable=True)
     publish(channel, "q", [b"body"] * 5)
     assert api.table("queues", "/", "q", "messages", columns="seq", **query)["seq"].to_pylist() == seqs
 
 
-def test_columns_come_in_the_order_asked_for(api, channel):
+def test_columns_come_in_the_order_asked_for(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True)
     publish(channel, "q", [b"one", b"two"])
     table = api.table("queues", "/", "q", "messages", columns="body,seq")
@@ -84,7 +88,7 @@ def test_columns_come_in_the_order_asked_for(api, channel):
     assert table.column_names == ["body", "seq"]
 
 
-def test_large_bodies_come_in_small_batches(api, channel):
+def test_large_bodies_come_in_small_batches(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True)
     bodies = [bytes([number]) * 3_000_000 for number in range(4)]
     publish(channel, "q", bodies)
@@ -93,7 +97,9 @@ def test_large_bodies_come_in_small_batches(api, channel):
     assert len(table.to_batches()) == 4
 
 
-def test_others_are_served_while_a_long_queue_is_read(api, broker, channel):
+def test_others_are_served_while_a_long_queue_is_read(
+    api: API, broker: RunningBroker, channel: BlockingChannel
+) -> None:
     """Small requests are answered while 300,000 messages go out."""
     channel.queue_declare("q")
     with closing(login(broker.port)) as connection:
@@ -103,7 +109,7 @@ def test_others_are_served_while_a_long_queue_is_read(api, broker, channel):
     api.table("queues", "/", "q", "messages", to=1)  # the first of all imports pyarrow
     answers, done = [], threading.Event()
 
-    def ask():
+    def ask() -> None:
         session = requests.Session()
         session.auth = api.session.auth
         while not done.is_set():
@@ -119,7 +125,7 @@ def test_others_are_served_while_a_long_queue_is_read(api, broker, channel):
     assert set(answers) == {200}
 
 
-def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api, channel):
+def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api: API, channel: BlockingChannel) -> None:
     """Names that are not there, exclusive queues, and who may not look."""
     channel.queue_declare("q")
     channel.queue_declare("mine", exclusive=True)
@@ -136,26 +142,27 @@ def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api, chan
     assert api.request("POST", "ranges", "/", json={"queues": ["q", "no"]}).status_code == 404
 
 
-def test_numbers_of_another_queue_or_broker_are_not_read(api, channel):
+def test_numbers_of_another_queue_or_broker_are_not_read(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     publish(channel, "q", [b"a"])
     told = api.request("POST", "ranges", "/", json={"queues": ["q"]})
     asked = {"slices": [["q", 0, 9]], "columns": ["body"], "ids": {"q": told.json()["q"]["id"]}}
     asked |= {"identity": told.headers.get("JumpMQ-Identity")}
 
-    def status(**other):
+    def status(**other: Any) -> int:
         return api.request("POST", "messages", "/", json=asked | other).status_code
 
     assert status() == 200
     assert status(identity="another") == 410
-    assert [status(ids=ids) for ids in ([], {"q": "1"}, {"q": -1}, {"q": None})] == [400] * 4
+    wrong: list[Any] = [[], {"q": "1"}, {"q": -1}, {"q": None}]
+    assert [status(ids=ids) for ids in wrong] == [400] * 4
     channel.queue_delete("q")
     channel.queue_declare("q")
     assert status() == 410
     assert status(ids={"other": 1}) == 200
 
 
-def test_who_may_not_read_learns_of_no_queue(broker, api, channel):
+def test_who_may_not_read_learns_of_no_queue(broker: RunningBroker, api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     api.request("PUT", "users", "u", json={"password": "p", "tags": "management"})
     api.request("PUT", "permissions", "/", "u", json={"configure": "", "write": "", "read": ""})

@@ -1,11 +1,15 @@
 """Prometheus metrics, and the balance of hash rings in them."""
 
 import time
+from collections.abc import Callable
 
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
+from tests.http.api import API
 
 
-def samples(api, path="/metrics"):
+def samples(api: API, path: str = "/metrics") -> Callable[..., float]:
     """Gives the value of a sample by its name and labels."""
     response = api.session.get(f"{api.address}{path}", timeout=30)
     assert response.status_code == 200
@@ -15,7 +19,7 @@ def samples(api, path="/metrics"):
     return lambda name, **labels: found[name, *sorted(labels.items())]
 
 
-def test_totals_have_rabbitmqs_names(api, channel):
+def test_totals_have_rabbitmqs_names(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     channel.confirm_delivery()
     for _ in range(3):
@@ -35,7 +39,9 @@ def test_totals_have_rabbitmqs_names(api, channel):
     assert of_each("rabbitmq_queue_messages_ready", vhost="/", queue="q") == 2
 
 
-def test_a_clock_that_is_put_back_does_not_make_a_node_start_in_the_future(api, monkeypatch):
+def test_a_clock_that_is_put_back_does_not_make_a_node_start_in_the_future(
+    api: API, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600)
     assert 0 < samples(api)("rabbitmq_erlang_uptime_seconds") < 600
@@ -43,7 +49,7 @@ def test_a_clock_that_is_put_back_does_not_make_a_node_start_in_the_future(api, 
     assert 0 < node["uptime"] < 600_000
 
 
-def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):
+def test_a_ring_shows_its_balance_and_what_lacks_the_header(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("ring", "x-consistent-hash", arguments={"hash-header": "id"})
     weights = {"light": 1, "heavy": 3}
     for queue, weight in weights.items():
@@ -64,7 +70,7 @@ def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):
         )
 
 
-def test_groups_of_readers_show_how_far_they_are_behind(api, channel):
+def test_groups_of_readers_show_how_far_they_are_behind(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     channel.confirm_delivery()
     for body in (b"x", b"xy", b"xyz"):

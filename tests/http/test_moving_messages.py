@@ -2,36 +2,41 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.cli.commands import run
 from tests.http.api import API
 
 import jumpmq
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.bulk import moving_messages
 from jumpmq.testing import JumpMQ
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
-def wait_for(condition):
+def wait_for(condition: Callable[[], object]) -> None:
     until = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def fill(channel, queue, count, properties=PERSISTENT):
+def fill(channel: BlockingChannel, queue: str, count: int, properties: pika.BasicProperties = PERSISTENT) -> None:
     channel.confirm_delivery()
     for number in range(count):
         channel.basic_publish("", queue, b"%d" % number, properties)
 
 
-def drained(channel, queue):
+def drained(channel: BlockingChannel, queue: str) -> list[tuple[Any, Any, bytes]]:
     """What is in a queue, as it comes."""
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
@@ -39,11 +44,11 @@ def drained(channel, queue):
     return found
 
 
-def numbers(channel, queue):
+def numbers(channel: BlockingChannel, queue: str) -> list[int]:
     return [int(body) for _, _, body in drained(channel, queue)]
 
 
-def consumed(channel, queue):
+def consumed(channel: BlockingChannel, queue: str) -> list[int]:
     """The numbers of many, which come faster so."""
     count = channel.queue_declare(queue, passive=True).method.message_count
     found = [int(body) for _, _, body in islice(channel.consume(queue, auto_ack=True), count)]
@@ -51,24 +56,24 @@ def consumed(channel, queue):
     return found
 
 
-def move(api, source, **body):
+def move(api: API, source: str, **body: Any) -> requests.Response:
     return api.request("POST", "queues", "/", source, "contents", "move", json=body)
 
 
-def move_until_it_dies(api, **chosen):
+def move_until_it_dies(api: API, **chosen: Any) -> None:
     with pytest.raises(requests.RequestException):
         while True:
             move(api, "a", queue="b", **chosen)
 
 
 @contextmanager
-def amqp(broker):
+def amqp(broker: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         yield connection.channel()
 
 
 @pytest.fixture
-def queues(channel):
+def queues(channel: BlockingChannel) -> None:
     """Queues of all kinds, and one that dead-letters."""
     for kind in ("classic", "quorum"):
         channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
@@ -82,7 +87,9 @@ def queues(channel):
 
 @pytest.mark.parametrize("source", ["classic", "quorum"])
 @pytest.mark.parametrize("destination", ["dead", "quorum", "classic", "stream"])
-def test_everything_goes_in_order(api, channel, queues, source, destination):
+def test_everything_goes_in_order(
+    api: API, channel: BlockingChannel, queues: None, source: str, destination: str
+) -> None:
     if source == destination:
         answer = move(api, source, queue=destination)
         assert (answer.status_code, answer.json()["reason"]) == (
@@ -104,7 +111,7 @@ def test_everything_goes_in_order(api, channel, queues, source, destination):
     assert properties.delivery_mode == 2
 
 
-def test_messages_go_that_are_on_disk_only(tmp_path):
+def test_messages_go_that_are_on_disk_only(tmp_path: Path) -> None:
     with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
         for queue in ("a", "b"):
             channel.queue_declare(queue, durable=True)
@@ -114,11 +121,17 @@ def test_messages_go_that_are_on_disk_only(tmp_path):
         assert numbers(channel, "b") == list(range(6))
 
 
-def test_few_are_moved_at_once_where_each_takes_long(api, channel, queues, monkeypatch):
+def test_few_are_moved_at_once_where_each_takes_long(
+    api: API, channel: BlockingChannel, queues: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To an exchange of thousands of queues, a message alone may take the time of a slice."""
-    counts = []
+    counts: list[int] = []
     publish = moving_messages._Moving._publish
-    noted = lambda self, taken: counts.append(len(taken)) or publish(self, taken)  # noqa: E731
+
+    def noted(moving: moving_messages._Moving, taken: list[Message]) -> moving_messages._Step:
+        counts.append(len(taken))
+        return publish(moving, taken)
+
     monkeypatch.setattr(moving_messages._Moving, "_publish", noted)
     fill(channel, "classic", 20)
     monkeypatch.setattr(moving_messages, "SLICE", 0.0)
@@ -130,7 +143,7 @@ def test_few_are_moved_at_once_where_each_takes_long(api, channel, queues, monke
     assert counts[:2] == [8, 12]
 
 
-def test_dead_letters_go_back_where_they_died(api, channel, queues):
+def test_dead_letters_go_back_where_they_died(api: API, channel: BlockingChannel, queues: None) -> None:
     for number in range(20):
         channel.basic_publish("x", "key", b"%d" % number, pika.BasicProperties(headers={"h": 1}, delivery_mode=2))
     wait_for(lambda: api.counts("work")[0] == 20)
@@ -158,7 +171,7 @@ def test_dead_letters_go_back_where_they_died(api, channel, queues):
     assert [body for _, _, body in drained(channel, "dead")] == [b"no dead letter", b"forged", b"gone"]
 
 
-def test_to_an_exchange_with_their_own_keys_or_another(api, channel, queues):
+def test_to_an_exchange_with_their_own_keys_or_another(api: API, channel: BlockingChannel, queues: None) -> None:
     fill(channel, "classic", 10)
     assert move(api, "classic", exchange="x", routing_key="key", count=4).json() == {"moved": 4, "kept": {}}
     answer = move(api, "classic", exchange="x").json()
@@ -167,7 +180,7 @@ def test_to_an_exchange_with_their_own_keys_or_another(api, channel, queues):
     assert numbers(channel, "classic") == [4, 5, 6, 7, 8, 9]
 
 
-def test_what_is_refused_keeps_its_place(api, channel, queues):
+def test_what_is_refused_keeps_its_place(api: API, channel: BlockingChannel, queues: None) -> None:
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
     fill(channel, "classic", 10)
     answer = move(api, "classic", queue="full").json()
@@ -176,12 +189,12 @@ def test_what_is_refused_keeps_its_place(api, channel, queues):
     assert numbers(channel, "classic") == list(range(3, 10))
 
 
-def delete(api, source, *wanted):
+def delete(api: API, source: str, *wanted: int) -> requests.Response:
     return api.request("POST", "queues", "/", source, "contents", "delete", json={"numbers": list(wanted)})
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_chosen_messages_are_deleted_for_good(tmp_path, kind):
+def test_chosen_messages_are_deleted_for_good(tmp_path: Path, kind: str) -> None:
     with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
         api = API(broker.http_url)
         channel.queue_declare("a", durable=True, arguments={"x-queue-type": kind})
@@ -196,7 +209,9 @@ def test_chosen_messages_are_deleted_for_good(tmp_path, kind):
         assert numbers(channel, "a") == [0, *range(6, 600, 2)]
 
 
-def test_who_may_not_purge_may_not_delete_and_nor_may_anybody_in_a_stream_or_group(api, channel, queues):
+def test_who_may_not_purge_may_not_delete_and_nor_may_anybody_in_a_stream_or_group(
+    api: API, channel: BlockingChannel, queues: None
+) -> None:
     fill(channel, "classic", 3)
     fill(channel, "stream", 3)
     api.request("PUT", "users", "eraser", json={"password": "eraser", "tags": "management"})
@@ -214,7 +229,7 @@ def test_who_may_not_purge_may_not_delete_and_nor_may_anybody_in_a_stream_or_gro
     assert delete(api, "shared", 1).status_code == 400
 
 
-def test_requests_that_make_no_sense(api, channel, queues):
+def test_requests_that_make_no_sense(api: API, channel: BlockingChannel, queues: None) -> None:
     for body, status, reason in (
         ({}, 400, "exactly one of 'queue', 'exchange' and 'origin' must be given"),
         ({"queue": "dead", "origin": True}, 400, "exactly one of 'queue', 'exchange' and 'origin' must be given"),
@@ -229,7 +244,7 @@ def test_requests_that_make_no_sense(api, channel, queues):
     assert "is a stream" in move(api, "stream", queue="dead").json()["reason"]
 
 
-def test_rights_are_those_of_a_client(api, channel, queues):
+def test_rights_are_those_of_a_client(api: API, channel: BlockingChannel, queues: None) -> None:
     fill(channel, "classic", 1)
     api.request("PUT", "users", "mover", json={"password": "mover", "tags": "management"})
     limited = API(api.address.replace("//", "//mover:mover@"))
@@ -241,7 +256,7 @@ def test_rights_are_those_of_a_client(api, channel, queues):
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path):
+def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
     """Between classic queues each message is in one place, whenever the broker is killed."""
     for attempt in range(4):
         with JumpMQ(tmp_path / str(attempt)) as broker:
@@ -267,7 +282,9 @@ def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path):
                 assert found + consumed(channel, "a") == list(range(5000))
 
 
-def test_an_operator_moves_dead_letters_by_the_command_line(broker, channel, queues):
+def test_an_operator_moves_dead_letters_by_the_command_line(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, queues: None
+) -> None:
     fill(channel, "classic", 30)
     for options, status, lines in (
         (("--to-queue", "dead", "--count", "10"), 0, ["10 messages moved"]),
@@ -276,5 +293,5 @@ def test_an_operator_moves_dead_letters_by_the_command_line(broker, channel, que
     ):
         result = run("jumpmqctl", "move_messages", "classic", *options, "--url", broker.http_url)
         assert (result.returncode, result.stdout.splitlines()[-len(lines) :]) == (status, lines)
-    for options in ((), ("--to-queue", "a", "--to-origin"), ("--to-queue", "a", "--routing-key", "k")):
-        assert run("jumpmqctl", "move_messages", "classic", *options, "--url", broker.http_url).returncode == 64
+    for wrong in ((), ("--to-queue", "a", "--to-origin"), ("--to-queue", "a", "--routing-key", "k")):
+        assert run("jumpmqctl", "move_messages", "classic", *wrong, "--url", broker.http_url).returncode == 64

@@ -1,14 +1,17 @@
 """What the page asks the broker: histories, warnings, the traffic of rings, what a change would do."""
 
+from collections.abc import Iterable
+
 import pika
 import pytest
 import requests
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
 from tests.waiting import until
 
 
 @pytest.fixture
-def ring(channel):
+def ring(channel: BlockingChannel) -> str:
     """An exchange that hashes the header ``user`` over three queues."""
     channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments={"hash-header": "user"})
     for name in ("q1", "q2", "q3"):
@@ -17,17 +20,17 @@ def ring(channel):
     return "orders"
 
 
-def send(channel, users):
+def send(channel: BlockingChannel, users: Iterable[str | None]) -> None:
     for user in users:
         headers = {} if user is None else {"user": user}
         channel.basic_publish("orders", "", b"order", pika.BasicProperties(headers=headers))
 
 
-def kinds(api):
+def kinds(api: API) -> set[tuple[str, str]]:
     return {(one["kind"], one["name"]) for one in api.get("warnings")}
 
 
-def test_the_traffic_of_a_ring_is_counted_by_destination_and_key(api, channel, ring):
+def test_the_traffic_of_a_ring_is_counted_by_destination_and_key(api: API, channel: BlockingChannel, ring: str) -> None:
     send(channel, [*[f"user-{number}" for number in range(300)], *["hot"] * 200])
     shown = until(lambda: (found := api.get("exchanges", "/", ring, "ring", "traffic"))["messages"] == 500 and found)
     assert shown["hashed"] == "header user"
@@ -41,27 +44,27 @@ def test_the_traffic_of_a_ring_is_counted_by_destination_and_key(api, channel, r
     assert held == {name: api.get("queues", "/", name)["messages"] for name in held}
 
 
-def test_a_hot_key_is_warned_of_with_its_name(api, channel, ring):
+def test_a_hot_key_is_warned_of_with_its_name(api: API, channel: BlockingChannel, ring: str) -> None:
     send(channel, [*[f"user-{number}" for number in range(300)], *["hot"] * 200])
     until(lambda: ("hot-key", ring) in kinds(api))
     (warning,) = [one for one in api.get("warnings") if one["kind"] == "hot-key"]
     assert "'hot'" in warning["text"] and warning["advice"]
 
 
-def test_messages_without_the_header_are_warned_of(api, channel, ring):
+def test_messages_without_the_header_are_warned_of(api: API, channel: BlockingChannel, ring: str) -> None:
     send(channel, [None] * 50 + ["somebody"])
     until(lambda: ("missing-header", ring) in kinds(api))
     shown = api.get("exchanges", "/", ring, "ring", "traffic")
     assert (shown["missing"], shown["missing_since_start"], shown["messages"]) == (50, 50, 51)
 
 
-def test_a_ring_that_spreads_well_is_not_warned_of(api, channel, ring):
+def test_a_ring_that_spreads_well_is_not_warned_of(api: API, channel: BlockingChannel, ring: str) -> None:
     send(channel, [f"user-{number}" for number in range(3000)])
     until(lambda: api.get("exchanges", "/", ring, "ring", "traffic")["messages"] == 3000)
     assert not [one for one in api.get("warnings") if one["object"] == "exchange"]
 
 
-def test_a_change_of_the_ring_begins_the_counts_anew(api, channel, ring):
+def test_a_change_of_the_ring_begins_the_counts_anew(api: API, channel: BlockingChannel, ring: str) -> None:
     send(channel, ["a", "b", "c"])
     until(lambda: api.get("exchanges", "/", ring, "ring", "traffic")["messages"] == 3)
     channel.queue_unbind("q1", ring, "1")
@@ -70,7 +73,7 @@ def test_a_change_of_the_ring_begins_the_counts_anew(api, channel, ring):
     assert shown["messages"] == 0
 
 
-def test_a_shard_without_a_consumer_is_warned_of(api, channel):
+def test_a_shard_without_a_consumer_is_warned_of(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("sharded", "x-modulus-hash", durable=True)
     api.request("PUT", "policies", "/", "shards", json={"pattern": "^sharded$", "definition": {"shards-per-node": 3}})
     for _ in range(2):
@@ -79,7 +82,7 @@ def test_a_shard_without_a_consumer_is_warned_of(api, channel):
     assert "1 of 3 shards" in warning["text"]
 
 
-def test_a_slow_consumer_and_a_full_queue_are_warned_of(api, channel):
+def test_a_slow_consumer_and_a_full_queue_are_warned_of(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("slow", durable=True, arguments={"x-max-length": 200})
     channel.basic_qos(prefetch_count=5)
     channel.basic_consume("slow", lambda *_: None)
@@ -89,14 +92,14 @@ def test_a_slow_consumer_and_a_full_queue_are_warned_of(api, channel):
     assert "whole prefetch (5 messages)" in warning["advice"]
     channel.basic_consume("slow", lambda *_: None)
 
-    def together():
+    def together() -> list[str]:
         publish(channel, "slow", [b"work"] * 20)
         return [one["advice"] for one in api.get("warnings") if "(10 messages together)" in one["advice"]]
 
     assert until(together)
 
 
-def test_a_history_tells_what_came_and_how_much_waits(api, channel):
+def test_a_history_tells_what_came_and_how_much_waits(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("work", durable=True)
     until(lambda: api.get("history", "queues", "/", "work")["at"])
     publish(channel, "work", [b"work"] * 50)
@@ -109,7 +112,7 @@ def test_a_history_tells_what_came_and_how_much_waits(api, channel):
     assert api.request("GET", "history", params={"seconds": "0"}).status_code == 400
 
 
-def test_what_if_foretells_what_moves_and_changes_nothing(api, channel, ring):
+def test_what_if_foretells_what_moves_and_changes_nothing(api: API, channel: BlockingChannel, ring: str) -> None:
     before = api.get("exchanges", "/", ring, "ring")
     found = api.post("exchanges", "/", ring, "ring", "what-if", body={"changes": [{"destination": "q1", "weight": 0}]})
     assert found["removal"] == "minimal"
@@ -124,7 +127,9 @@ def test_what_if_foretells_what_moves_and_changes_nothing(api, channel, ring):
     assert refused.status_code == 400 and "not bound" in refused.json()["reason"]
 
 
-def test_changes_of_a_ring_are_made_as_they_were_foretold_or_not_at_all(api, channel, ring):
+def test_changes_of_a_ring_are_made_as_they_were_foretold_or_not_at_all(
+    api: API, channel: BlockingChannel, ring: str
+) -> None:
     channel.queue_declare("q4", durable=True)
     place = ("exchanges", "/", ring, "ring")
     changes = [("q1", 0), ("q2", 3), ("q4", 2)]
@@ -147,7 +152,9 @@ def test_changes_of_a_ring_are_made_as_they_were_foretold_or_not_at_all(api, cha
         assert api.get(*place) == before
 
 
-def test_a_change_of_a_ring_that_is_refused_half_way_takes_back_what_was_made(api, channel):
+def test_a_change_of_a_ring_that_is_refused_half_way_takes_back_what_was_made(
+    api: API, channel: BlockingChannel
+) -> None:
     channel.exchange_declare("limited", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     for name in ("q1", "q2"):
         channel.queue_declare(name, durable=True)
@@ -163,7 +170,7 @@ def test_a_change_of_a_ring_that_is_refused_half_way_takes_back_what_was_made(ap
     assert {one["destination"] for one in api.get("exchanges", "/", "limited", "bindings", "source")} == {"q1", "q2"}
 
 
-def test_what_more_shards_would_move(api, channel):
+def test_what_more_shards_would_move(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
     api.request("PUT", "policies", "/", "shards", json={"pattern": "^sharded$", "definition": {"shards-per-node": 3}})
     found = api.post("exchanges", "/", "sharded", "ring", "what-if", body={"shards": 4})
@@ -172,7 +179,7 @@ def test_what_more_shards_would_move(api, channel):
     assert refused.status_code == 400
 
 
-def test_all_groups_of_readers_are_listed(api, channel):
+def test_all_groups_of_readers_are_listed(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("read", durable=True)
     publish(channel, "read", [b"row"] * 5)
     api.post("readers", "/", "query", "reserve", body={"queues": {"read": None}, "max_messages": 3, "lease": 30})
@@ -181,7 +188,7 @@ def test_all_groups_of_readers_are_listed(api, channel):
     assert 0 < shown["lease_left"] <= 30 and shown["age"] >= 0
 
 
-def test_what_a_user_would_be_allowed(api):
+def test_what_a_user_would_be_allowed(api: API) -> None:
     api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
     assert not api.get("users", "app", "allowed", "/", "orders")["write"]["allowed"]
     api.request("PUT", "permissions", "/", "app", json={"configure": "", "write": "^orders", "read": ".*"})
@@ -189,7 +196,7 @@ def test_what_a_user_would_be_allowed(api):
     assert {key: one["allowed"] for key, one in found.items()} == {"configure": False, "write": True, "read": True}
 
 
-def test_a_policy_is_previewed(api, channel):
+def test_a_policy_is_previewed(api: API, channel: BlockingChannel) -> None:
     for name in ("orders-1", "orders-2", "other"):
         channel.queue_declare(name, durable=True)
     api.request(
@@ -202,7 +209,7 @@ def test_a_policy_is_previewed(api, channel):
     assert api.request("POST", "preview", "policies", "/", "mine", json={**body, "pattern": "("}).status_code == 400
 
 
-def test_definitions_are_previewed(api, channel):
+def test_definitions_are_previewed(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("kept", durable=True)
     exported = api.get("definitions")
     exported["queues"].append({"vhost": "/", "name": "new", "durable": True, "auto_delete": False, "arguments": {}})
@@ -219,7 +226,7 @@ def test_definitions_are_previewed(api, channel):
     assert api.post("preview", "definitions", body={"queues": None})["changes"] == []
 
 
-def test_the_log_is_shown_to_administrators(api):
+def test_the_log_is_shown_to_administrators(api: API) -> None:
     requests.get(f"{api.address}/api/overview", auth=("stranger", "guess"), timeout=30)
     (refusal, *_) = until(lambda: api.get("log", text="login refused"))
     assert "stranger" in refusal["message"]
@@ -230,7 +237,7 @@ def test_the_log_is_shown_to_administrators(api):
         assert api.request("GET", "log", params=query).status_code == 400, query
 
 
-def test_a_monitoring_user_sees_rings_and_shards(api, channel, ring):
+def test_a_monitoring_user_sees_rings_and_shards(api: API, channel: BlockingChannel, ring: str) -> None:
     api.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     api.request("PUT", "permissions", "/", "watcher", json=dict.fromkeys(("configure", "write", "read"), ""))
     api.session.auth = ("watcher", "secret")
@@ -239,7 +246,7 @@ def test_a_monitoring_user_sees_rings_and_shards(api, channel, ring):
     assert api.request("GET", "log").status_code == 401
 
 
-def test_a_key_is_followed_to_where_its_messages_are(api, channel):
+def test_a_key_is_followed_to_where_its_messages_are(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("keyed", "x-consistent-hash", durable=True)
     for number in range(8):
         channel.queue_declare(f"keyed-{number}", durable=True)
@@ -261,19 +268,19 @@ def test_a_key_is_followed_to_where_its_messages_are(api, channel):
         assert owners == ([] if one["retired"] else [one["destination"]])
 
 
-def queues_of(api, exchange):
+def queues_of(api: API, exchange: str) -> set[str]:
     return {one["destination"] for one in api.get("exchanges", "/", exchange, "bindings", "source")}
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
-def test_where_a_key_would_go_is_where_it_goes_then(api, channel, kind):
+def test_where_a_key_would_go_is_where_it_goes_then(api: API, channel: BlockingChannel, kind: str) -> None:
     channel.exchange_declare(f"then-{kind}", kind)
     for number in range(3):
         channel.queue_declare(f"then-{number}")
         channel.queue_bind(f"then-{number}", f"then-{kind}", "1")
     keys = [f"customer-{number}" for number in range(40)]
 
-    def destinations(**query):
+    def destinations(**query: int) -> list[str]:
         found = [api.get("exchanges", "/", f"then-{kind}", "key", key=key, **query) for key in keys]
         return [one["then"]["destination"] if query else one["destination"] for one in found]
 
@@ -288,7 +295,7 @@ def test_where_a_key_would_go_is_where_it_goes_then(api, channel, kind):
     assert fewer == destinations()
 
 
-def test_what_cannot_be_followed_is_refused(api, channel):
+def test_what_cannot_be_followed_is_refused(api: API, channel: BlockingChannel) -> None:
     channel.exchange_declare("empty", "x-consistent-hash")
     found = api.get("exchanges", "/", "empty", "key", key="acme", destinations=2)
     assert (found["destination"], found["queue"], found["then"]["destination"][:3]) == (None, None, "new")

@@ -2,8 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
 
 import pika
+import pytest
 from tests.http.api import API, publish
 from tests.waiting import until
 
@@ -14,26 +17,28 @@ from jumpmq.http.rates import Sample
 
 COUNTS = (*OF_QUEUES, *LEVELS_OF_QUEUES)
 
+T = TypeVar("T")
+
 
 class All:
     """What is done in one slice."""
 
-    async def through(self, items):
+    async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
         for one in items:
             yield one
 
 
-def sample(since, **values):
+def sample(since: float, **values: int) -> Sample:
     return Sample(tuple(values.get(name, 0) for name in COUNTS), since)
 
 
-def taken(kept, *looks):
+def taken(kept: past.Past, *looks: dict[int, Sample]) -> None:
     for look in looks:
         kept._next = 0.0
         asyncio.run(kept.note(look, All()))
 
 
-def test_queues_with_messages_are_kept_and_others_are_not():
+def test_queues_with_messages_are_kept_and_others_are_not() -> None:
     kept, now = past.Past("queue"), time.time()
     taken(kept, {1: sample(now, publish=7, ready=7), 2: sample(now), 3: sample(now, publish=5)})
     taken(kept, {1: sample(now, publish=1 << 33, ready=9), 2: sample(now)})
@@ -42,7 +47,7 @@ def test_queues_with_messages_are_kept_and_others_are_not():
     assert not list(kept.of(2)) and not list(kept.of(3)), "idle, and gone"
 
 
-def test_the_past_is_bounded(monkeypatch):
+def test_the_past_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(past.MOST, "queue", 2)
     kept, now = past.Past("queue", 3), time.time()
     names = {"ready": 1}
@@ -52,7 +57,7 @@ def test_the_past_is_bounded(monkeypatch):
     assert [len(list(kept.of(number))) for number in (1, 2, 3)] == [0, 3, 3], "what changed last stays"
 
 
-def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch):
+def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "EVERY", 0.0)  # at each reading
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel, api = connection.channel(), API(broker.http_url)

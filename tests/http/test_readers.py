@@ -3,11 +3,15 @@
 import contextlib
 import json
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pika
 import pyarrow as pa
 import pytest
 import requests
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 from tests.waiting import punctually, until
 
@@ -18,35 +22,35 @@ from jumpmq.store.kinds import READER_GROUP, RESERVATION
 from jumpmq.testing import JumpMQ
 
 
-def reserve(api, queues, **wish):
+def reserve(api: API, queues: dict[str, int | None], **wish: Any) -> dict[str, tuple[int, int]]:
     answer = api.post("readers", "/", "g", "reserve", body={"queues": queues, **wish})["queues"]
     return {name: (at["offset"], at["messages"]) for name, at in answer.items()}
 
 
-def read(api, queue, upto, after=None):
+def read(api: API, queue: str, upto: int, after: int | None = None) -> list[tuple[int, bytes, bool]]:
     """Sequence number, body and redelivered flag of reserved messages."""
     query = {"upto": upto} | ({} if after is None else {"after": after})
     table = api.table("readers", "/", "g", "queues", queue, "messages", **query)
     return list(zip(*(table[name].to_pylist() for name in ("seq", "body", "redelivered")), strict=True))
 
 
-def rows(first, last):
+def rows(first: int, last: int) -> list[tuple[int, bytes, bool]]:
     return [(seq, b"%d" % seq, False) for seq in range(first, last + 1)]
 
 
-def numbers(first, last):
+def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % seq for seq in range(first, last + 1)]
 
 
 @pytest.fixture
-def queue(channel):
+def queue(channel: BlockingChannel) -> str:
     """A durable queue with ten persistent messages."""
     channel.queue_declare("q", durable=True)
     publish(channel, "q", numbers(1, 10))
     return "q"
 
 
-def test_reserve_read_acknowledge(api, queue):
+def test_reserve_read_acknowledge(api: API, queue: str) -> None:
     assert reserve(api, {"q": None}, max_messages=4) == {"q": (1, 4)}
     assert api.counts("q") == (6, 4)
     assert read(api, "q", 1) == read(api, "q", 1, after=0) == rows(1, 4)
@@ -70,13 +74,13 @@ def test_reserve_read_acknowledge(api, queue):
     assert api.get("readers", "/") == [{"name": "g", "user": "guest", "queues": {"q": shown}}]
 
 
-def test_a_session_that_takes_over_has_a_higher_owner_epoch(api, queue):
-    def begin():
-        return api.post("readers", "/", "g", "open", body={"query": "one", "lease": 60})["session"]
+def test_a_session_that_takes_over_has_a_higher_owner_epoch(api: API, queue: str) -> None:
+    def begin() -> str:
+        return str(api.post("readers", "/", "g", "open", body={"query": "one", "lease": 60})["session"])
 
-    def epoch(session):
+    def epoch(session: str) -> int:
         answer = api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}, "session": session})
-        return answer["queues"]["q"]["owner_epoch"]
+        return int(answer["queues"]["q"]["owner_epoch"])
 
     first = begin()
     before = epoch(first)
@@ -86,13 +90,13 @@ def test_a_session_that_takes_over_has_a_higher_owner_epoch(api, queue):
     assert before < api.get("readers", "/", "g", session=second)["queues"]["q"]["owner_epoch"] == epoch(second)
 
 
-def test_nothing_new_is_the_same_offset(api, queue):
+def test_nothing_new_is_the_same_offset(api: API, queue: str) -> None:
     assert reserve(api, {"q": 0}) == {"q": (1, 10)}
     assert reserve(api, {"q": 1}) == {"q": (1, 0)}
     assert reserve(api, {"q": 1}) == {"q": (1, 0)}
 
 
-def test_what_is_reserved_but_not_acknowledged_counts_against_the_limit(api, queue):
+def test_what_is_reserved_but_not_acknowledged_counts_against_the_limit(api: API, queue: str) -> None:
     assert reserve(api, {"q": 0}, max_messages=4) == {"q": (1, 4)}
     assert reserve(api, {"q": 0}, max_messages=4) == {"q": (1, 4)}
     assert reserve(api, {"q": 0}, max_messages=6) == {"q": (2, 6)}
@@ -103,7 +107,9 @@ def test_what_is_reserved_but_not_acknowledged_counts_against_the_limit(api, que
     ("limit", "counts"),
     [(None, (3, 20, 20)), (43, (3, 20, 20)), (23, (3, 10, 10)), (6, (2, 2, 2)), (1, (0, 0, 1)), (0, (0, 0, 0))],
 )
-def test_a_limit_is_shared_evenly(api, channel, limit, counts):
+def test_a_limit_is_shared_evenly(
+    api: API, channel: BlockingChannel, limit: int | None, counts: tuple[int, int, int]
+) -> None:
     for name, count in {"a": 3, "b": 20, "c": 20}.items():
         channel.queue_declare(name, durable=True)
         publish(channel, name, numbers(1, count))
@@ -111,19 +117,19 @@ def test_a_limit_is_shared_evenly(api, channel, limit, counts):
     assert tuple(count for _, count in reserved.values()) == counts
 
 
-def test_messages_beyond_a_bound_are_left(api, queue):
+def test_messages_beyond_a_bound_are_left(api: API, queue: str) -> None:
     assert reserve(api, {"q": None}, last_seq={"q": 3}) == {"q": (1, 3)}
     assert reserve(api, {"q": 1}, last_seq={"q": 3}) == {"q": (1, 0)}
     assert api.counts("q") == (7, 0)
 
 
-def test_a_group_without_a_place_reads_nothing(api, queue):
+def test_a_group_without_a_place_reads_nothing(api: API, queue: str) -> None:
     response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1})
     assert response.status_code == 410
     assert response.json() == {"error": "gone", "reason": "reservation 1 of group 'g' in queue 'q' is not known"}
 
 
-def test_acknowledged_reservations_are_gone(api, queue):
+def test_acknowledged_reservations_are_gone(api: API, queue: str) -> None:
     reserve(api, {"q": 0})
     reserve(api, {"q": 1})
     response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1, "after": 0})
@@ -131,7 +137,7 @@ def test_acknowledged_reservations_are_gone(api, queue):
     assert "is acknowledged already" in response.json()["reason"]
 
 
-def test_release_gives_everything_back_in_its_place(api, channel, queue):
+def test_release_gives_everything_back_in_its_place(api: API, channel: BlockingChannel, queue: str) -> None:
     reserve(api, {"q": 0}, max_messages=4)
     assert api.request("DELETE", "readers", "/", "g").status_code == 204
     assert api.counts("q") == (10, 0)
@@ -139,12 +145,14 @@ def test_release_gives_everything_back_in_its_place(api, channel, queue):
     assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(10)] == numbers(1, 10)
 
 
-def test_a_consumer_gets_what_was_not_reserved(api, channel, queue):
+def test_a_consumer_gets_what_was_not_reserved(api: API, channel: BlockingChannel, queue: str) -> None:
     reserve(api, {"q": 0}, max_messages=4)
     assert channel.basic_get("q", auto_ack=True)[2] == b"5"
 
 
-def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_is_gone(api, broker, channel, queue):
+def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_is_gone(
+    api: API, broker: jumpmq.RunningBroker, channel: BlockingChannel, queue: str
+) -> None:
     reserve(api, {"q": 0}, lease=0.5)
     method, _, body = next(channel.consume("q", inactivity_timeout=20))
     assert (method.redelivered, body) == (True, b"1")
@@ -159,7 +167,7 @@ def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_i
     assert [seq for seq, _, _ in read(api, "q", 2, after=0)] == list(range(2, 11))
 
 
-def test_a_lapsed_reservation_waits_for_what_rests_of_it(api, channel):
+def test_a_lapsed_reservation_waits_for_what_rests_of_it(api: API, channel: BlockingChannel) -> None:
     retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
     channel.queue_declare("q", durable=True, arguments=retries)
     publish(channel, "q", numbers(1, 4))
@@ -178,7 +186,7 @@ def test_a_lapsed_reservation_waits_for_what_rests_of_it(api, channel):
     assert read(api, "q", 1) == reserved
 
 
-def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api, queue):
+def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api: API, queue: str) -> None:
     reserve(api, {"q": 0}, max_messages=4, lease=1.5)  # which begins anew when they are read
     until(lambda: api.counts("q") == (10, 0))
     assert api.get("readers", "/", "g")["queues"]["q"]["lapsed"]
@@ -186,8 +194,8 @@ def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api, queue):
     assert api.counts("q") == (6, 4)
 
 
-def test_renewing_keeps_a_lease(api, queue):
-    def trial():
+def test_renewing_keeps_a_lease(api: API, queue: str) -> None:
+    def trial() -> None:
         api.request("DELETE", "readers", "/", "g")
         reserve(api, {"q": None}, lease=1)
         for _ in range(20):
@@ -198,7 +206,7 @@ def test_renewing_keeps_a_lease(api, queue):
     punctually(2.9, trial)
 
 
-def test_a_deleted_queue_is_said(api, channel, queue):
+def test_a_deleted_queue_is_said(api: API, channel: BlockingChannel, queue: str) -> None:
     reserve(api, {"q": 0})
     channel.queue_delete("q")
     for path, query in (("messages", {"upto": 1}),):
@@ -206,7 +214,7 @@ def test_a_deleted_queue_is_said(api, channel, queue):
         assert (response.status_code, response.json()["reason"]) == (404, "no queue 'q' in vhost '/'")
 
 
-def test_a_queue_declared_anew_starts_anew(api, channel, queue):
+def test_a_queue_declared_anew_starts_anew(api: API, channel: BlockingChannel, queue: str) -> None:
     reserve(api, {"q": 0})
     channel.queue_delete("q")
     channel.queue_declare("q", durable=True)
@@ -216,7 +224,9 @@ def test_a_queue_declared_anew_starts_anew(api, channel, queue):
 
 
 @pytest.mark.parametrize("end", [JumpMQ.stop, JumpMQ.kill])
-def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(tmp_path, end):
+def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(
+    tmp_path: Path, end: Callable[..., int]
+) -> None:
     """After an orderly stop, and after kill -9 right behind the answers."""
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")
@@ -243,7 +253,7 @@ def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(tmp_pat
         assert API(f"http://127.0.0.1:{process.http_port}").counts("q") == (0, 0)
 
 
-def test_a_broker_that_keeps_nothing_reserves_too():
+def test_a_broker_that_keeps_nothing_reserves_too() -> None:
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("q")
@@ -254,11 +264,11 @@ def test_a_broker_that_keeps_nothing_reserves_too():
         assert reserve(api, {"q": 1}) == {"q": (1, 0)}
 
 
-def post(api, action, **body):
+def post(api: API, action: str, **body: Any) -> requests.Response:
     return api.request("POST", "readers", "/", "g", action, json=body)
 
 
-def read_slices(api, *slices, **body):
+def read_slices(api: API, *slices: Sequence[object], **body: Any) -> list[tuple[str, bytes]]:
     response = post(api, "read", slices=slices, columns=["queue", "body"], **body)
     assert response.status_code == 200, response.text
     table = pa.ipc.open_stream(response.content).read_all()
@@ -266,7 +276,7 @@ def read_slices(api, *slices, **body):
     return list(zip(table["queue"].to_pylist(), table["body"].to_pylist(), strict=True))
 
 
-def test_one_request_reads_parts_of_several_queues(api, channel, queue):
+def test_one_request_reads_parts_of_several_queues(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.queue_declare("p", durable=True)
     publish(channel, "p", numbers(1, 3))
     reserve(api, {"q": None, "p": None}, max_messages=6)
@@ -279,7 +289,7 @@ def test_one_request_reads_parts_of_several_queues(api, channel, queue):
     ]
 
 
-def test_any_part_of_long_reservations_is_read(api, channel):
+def test_any_part_of_long_reservations_is_read(api: API, channel: BlockingChannel) -> None:
     """Of several pieces, whose messages are laid out as columns; what is asked for beyond the end is not there."""
     channel.queue_declare("long")
     publish(channel, "long", numbers(1, 300))
@@ -290,7 +300,7 @@ def test_any_part_of_long_reservations_is_read(api, channel):
         assert read_slices(api, ["long", 0, 3, first, count]) == [("long", body) for body in expected]
 
 
-def test_octets_bound_a_reservation_and_a_larger_message_comes_alone(api, channel):
+def test_octets_bound_a_reservation_and_a_larger_message_comes_alone(api: API, channel: BlockingChannel) -> None:
     for name, size in {"a": 10, "b": 100}.items():
         channel.queue_declare(name, durable=True)
         publish(channel, name, [b"x" * size] * 20)
@@ -299,7 +309,7 @@ def test_octets_bound_a_reservation_and_a_larger_message_comes_alone(api, channe
     assert reserve(api, {"b": 1}, max_octets=50) == {"b": (2, 1)}
 
 
-def test_the_queues_of_an_exchange_are_added(api, channel, queue):
+def test_the_queues_of_an_exchange_are_added(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.exchange_declare("x", "fanout")
     channel.exchange_declare("y", "fanout")
     channel.exchange_bind("y", "x")
@@ -309,7 +319,9 @@ def test_the_queues_of_an_exchange_are_added(api, channel, queue):
     assert post(api, "reserve", exchange="nothing").json()["reason"] == "no exchange 'nothing' in vhost '/'"
 
 
-def test_a_second_query_is_refused_while_the_first_is_alive_and_the_first_when_it_comes_back(api, queue):
+def test_a_second_query_is_refused_while_the_first_is_alive_and_the_first_when_it_comes_back(
+    api: API, queue: str
+) -> None:
     first = post(api, "open", query="one", lease=60).json()["session"]
     refused = post(api, "open", query="two", lease=60)
     assert (refused.status_code, refused.json()["error"]) == (409, "in_use")
@@ -324,7 +336,7 @@ def test_a_second_query_is_refused_while_the_first_is_alive_and_the_first_when_i
     assert post(api, "reserve", queues={"q": None}, session=second.json()["session"]).status_code == 200
 
 
-def test_a_restarted_query_takes_over_at_once(api, queue):
+def test_a_restarted_query_takes_over_at_once(api: API, queue: str) -> None:
     first = post(api, "open", query="one", lease=60).json()["session"]
     again = post(api, "open", query="one", lease=60).json()["session"]
     assert post(api, "reserve", queues={"q": None}, session=first).status_code == 409
@@ -332,7 +344,7 @@ def test_a_restarted_query_takes_over_at_once(api, queue):
 
 
 @pytest.mark.slow
-def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
+def test_a_query_that_attends_is_gone_with_its_connection(api: API, queue: str) -> None:
     session = post(api, "open", query="one", lease=60).json()["session"]
     path = f"{api.address}/api/readers/%2F/g/attend"
     with requests.post(path, json={"session": session}, auth=api.session.auth, stream=True, timeout=30) as attended:
@@ -343,7 +355,7 @@ def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
         time.sleep(0.1)
 
 
-def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path):
+def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path: Path) -> None:
     """Else it would wait a second for them, and break the connections off."""
     with jumpmq.running(data_dir=tmp_path) as broker:
         api = API(broker.http_url)
@@ -353,18 +365,18 @@ def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path):
     assert attended.content == b"\n"
 
 
-def test_only_an_open_session_is_attended(api, queue):
+def test_only_an_open_session_is_attended(api: API, queue: str) -> None:
     assert post(api, "attend").status_code == 400
     assert post(api, "attend", session="none").status_code == 412
     post(api, "open", query="one", lease=60)
     assert post(api, "attend", session="another").status_code == 409
 
 
-def test_a_session_that_the_broker_forgot_is_said(api, queue):
+def test_a_session_that_the_broker_forgot_is_said(api: API, queue: str) -> None:
     assert post(api, "reserve", queues={"q": None}, session="old").status_code == 412
 
 
-def test_a_deleted_queue_is_lost_to_the_group_with_what_it_held(api, channel, queue):
+def test_a_deleted_queue_is_lost_to_the_group_with_what_it_held(api: API, channel: BlockingChannel, queue: str) -> None:
     channel.queue_declare("drained", durable=True)
     publish(channel, "drained", numbers(1, 2))
     reserve(api, {"q": None, "drained": None})
@@ -379,7 +391,7 @@ def test_a_deleted_queue_is_lost_to_the_group_with_what_it_held(api, channel, qu
     assert read_slices(api, ["q", 0, 1, 0, None], accept_loss=True) == []
 
 
-def test_a_silent_group_that_holds_nothing_is_forgotten(api, queue):
+def test_a_silent_group_that_holds_nothing_is_forgotten(api: API, queue: str) -> None:
     session = post(api, "open", query="one", lease=60).json()["session"]
     assert post(api, "reserve", queues={"q": None}, session=session).status_code == 200
     assert post(api, "reserve", queues={"q": 1}, session=session, lease=0.3).status_code == 200
@@ -388,7 +400,7 @@ def test_a_silent_group_that_holds_nothing_is_forgotten(api, queue):
     assert reserve(api, {"q": 1}) == {"q": (1, 0)}
 
 
-def test_queues_that_have_messages_and_no_reader_are_named(api, channel, queue):
+def test_queues_that_have_messages_and_no_reader_are_named(api: API, channel: BlockingChannel, queue: str) -> None:
     """Also one that was bound and unbound before any query had planned with it."""
     channel.exchange_declare("x", "fanout")
     for name in ("between", "consumed", "empty"):
@@ -409,11 +421,11 @@ def test_queues_that_have_messages_and_no_reader_are_named(api, channel, queue):
 @pytest.mark.parametrize(
     "slices", [None, ["q"], [["q"]], [["q", 0, 1, 0, -1]], [[1, 0, 1, 0, 1]], [["q", 0, "1", 0, 1]]]
 )
-def test_wrong_slices(api, queue, slices):
+def test_wrong_slices(api: API, queue: str, slices: list[str | list[object]] | None) -> None:
     assert post(api, "read", slices=slices).status_code == 400
 
 
-def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_path):
+def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_path: Path) -> None:
     with jumpmq.running(data_dir=tmp_path / "data", memory_limit="8000000") as broker:
         api = API(broker.http_url)
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -431,7 +443,7 @@ def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_
 
 
 @pytest.fixture
-def other(broker, api):
+def other(broker: jumpmq.RunningBroker, api: API) -> API:
     """The API as another user sees it, who may read only one queue."""
     api.request("PUT", "users", "other", json={"password": "p", "tags": "management"})
     api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": "^theirs$"})
@@ -440,7 +452,7 @@ def other(broker, api):
     return theirs
 
 
-def test_a_group_is_its_users(api, channel, queue, other):
+def test_a_group_is_its_users(api: API, channel: BlockingChannel, queue: str, other: API) -> None:
     """Another user's of the same name stands in no one's way, whatever it has reserved."""
     channel.queue_declare("theirs")
     assert other.post("readers", "/", "g", "open", body={"query": "squatter", "lease": 86400})["session"]
@@ -453,7 +465,7 @@ def test_a_group_is_its_users(api, channel, queue, other):
     assert [one["user"] for one in other.get("readers", "/")] == ["other"]
 
 
-def test_an_administrator_releases_another_users_group(api, channel, other):
+def test_an_administrator_releases_another_users_group(api: API, channel: BlockingChannel, other: API) -> None:
     channel.queue_declare("theirs")
     other.post("readers", "/", "g", "reserve", body={"queues": {"theirs": None}})
     assert api.request("DELETE", "readers", "/", "g", params={"user": "nobody"}).status_code == 404
@@ -461,7 +473,9 @@ def test_an_administrator_releases_another_users_group(api, channel, other):
     assert api.get("readers", "/") == []
 
 
-def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(api, other, monkeypatch):
+def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(
+    api: API, other: API, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader_groups, "MAX_GROUPS", 2)
     for name in ("a", "b"):
         other.post("readers", "/", name, "open", body={"query": "q"})
@@ -473,7 +487,7 @@ def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(api, other, m
     api.post("readers", "/", "a", "open", body={"query": "q"})
 
 
-def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path):
+def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
     """It was noted without a user."""
     with jumpmq.running(data_dir=tmp_path / "data") as broker:
         api = API(broker.http_url)

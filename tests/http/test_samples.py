@@ -1,6 +1,8 @@
 """Samples over time, as clients of RabbitMQ's API ask for them, are those of the object, in lists as well as alone."""
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pika
 import pytest
@@ -19,19 +21,19 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
     """A durable broker, in which something went on for some seconds."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("samples") / "data") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def api(broker):
+def api(broker: jumpmq.RunningBroker) -> API:
     return API(broker.http_url)
 
 
 @pytest.fixture(scope="module")
-def sampled(broker, api):
+def sampled(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, tuple[str, ...]]]:
     """Whose name is what, after it was asked for often enough for some samples."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
@@ -58,18 +60,19 @@ def sampled(broker, api):
     connection.close()
 
 
-def came_last(shown):
+def came_last(shown: dict[str, Any]) -> bool:
     """Whether there are some samples, the latest of which knows of the message that was got."""
     unacknowledged = [one["sample"] for one in shown["messages_unacknowledged_details"]["samples"]]
     return len(unacknowledged) >= 4 and unacknowledged[0] == 1
 
 
-def latest(details):
+def latest(details: dict[str, Any]) -> float:
     """The latest sample; there are several, the latest first, and what they are on average."""
     samples = details["samples"]
     assert [one["timestamp"] for one in samples] == sorted([one["timestamp"] for one in samples], reverse=True)
     assert {"rate", "avg", "avg_rate"} <= details.keys()
-    return samples[0]["sample"]
+    sample: float = samples[0]["sample"]
+    return sample
 
 
 @pytest.mark.slow
@@ -83,49 +86,51 @@ def latest(details):
         ("overview", {"publish": 4, "confirm": 4, "get": 1, "deliver_get": 1, "drop_unroutable": 0}),
     ],
 )
-def test_samples_of_messages(api, sampled, kind, expected):
+def test_samples_of_messages(
+    api: API, sampled: dict[str, tuple[str, ...]], kind: str, expected: dict[str, int]
+) -> None:
     stats = api.get(*sampled[kind], **ASKED)["message_stats"]
     assert {name: latest(stats[f"{name}_details"]) for name in expected} == expected
     assert "samples" not in str(api.get(*sampled[kind])), "nobody has asked"
 
 
 @pytest.mark.parametrize("kind", ["queue", "vhost", "overview"])
-def test_samples_of_lengths(api, sampled, kind):
+def test_samples_of_lengths(api: API, sampled: dict[str, tuple[str, ...]], kind: str) -> None:
     shown = api.get(*sampled[kind], **ASKED)
     lengths = shown.get("queue_totals", shown)
     found = {name: latest(lengths[f"{name}_details"]) for name in ("messages", "messages_ready")}
     assert found == {"messages": 4, "messages_ready": 3}
 
 
-def test_samples_of_octets(api, sampled):
+def test_samples_of_octets(api: API, sampled: dict[str, tuple[str, ...]]) -> None:
     shown = api.get(*sampled["connection"], **ASKED)
     assert 0 < latest(shown["recv_oct_details"]) <= shown["recv_oct"]
     assert 0 < latest(shown["send_oct_details"]) <= shown["send_oct"]
 
 
-def test_samples_of_the_node(api, sampled):
+def test_samples_of_the_node(api: API, sampled: dict[str, tuple[str, ...]]) -> None:
     shown = api.get(*sampled["node"], **ASKED)
     assert latest(shown["mem_used_details"]) > 1e6
     assert latest(shown["sockets_used_details"]) == 1
 
 
 @pytest.mark.parametrize("kind", ["vhost", "queue", "exchange", "connection", "channel", "node"])
-def test_lists_have_them_too(api, sampled, kind):
+def test_lists_have_them_too(api: API, sampled: dict[str, tuple[str, ...]], kind: str) -> None:
     path = sampled[kind]
     (one,) = [one for one in api.get(path[0], **ASKED) if one["name"] == path[-1]]
     assert set(samples_in(one)) == set(samples_in(api.get(*path, **ASKED))) != set()
 
 
-def samples_in(shown, at=""):
+def samples_in(shown: Any, at: str = "") -> Iterator[str]:
     """Where an object has samples."""
     if isinstance(shown, dict):
         for name, inner in shown.items():
             yield from [at] if name == "samples" else samples_in(inner, f"{at}.{name}")
 
 
-def test_a_page_of_many_queues_has_as_many_as_there_is_room_for(api, channel_of_many):
+def test_a_page_of_many_queues_has_as_many_as_there_is_room_for(api: API, channel_of_many: None) -> None:
 
-    def with_samples():
+    def with_samples() -> int:
         shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
         assert len(shown) == 300
         return len([one for one in shown if one["messages_details"]["samples"]])
@@ -135,7 +140,7 @@ def test_a_page_of_many_queues_has_as_many_as_there_is_room_for(api, channel_of_
 
 
 @pytest.fixture
-def channel_of_many(broker, sampled):
+def channel_of_many(broker: jumpmq.RunningBroker, sampled: dict[str, tuple[str, ...]]) -> Iterator[None]:
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     for number in range(300):
@@ -145,12 +150,12 @@ def channel_of_many(broker, sampled):
 
 
 @pytest.mark.parametrize("wrong", [{"lengths_incr": 0}, {"msg_rates_age": 90_000}, {"data_rates_incr": 61}])
-def test_what_is_not_kept_is_refused(api, sampled, wrong):
+def test_what_is_not_kept_is_refused(api: API, sampled: dict[str, tuple[str, ...]], wrong: dict[str, int]) -> None:
     path = "connection" if "data_rates_incr" in wrong else "queue"
     assert api.request("GET", *sampled[path], params=ASKED | wrong).status_code == 400
 
 
-def test_a_span_is_that_long_where_a_busy_broker_has_taken_samples_further_apart():
+def test_a_span_is_that_long_where_a_busy_broker_has_taken_samples_further_apart() -> None:
     track, now = Track(("ready", "publish")), time.time()
     for number in range(10):
         track.add(now - 90 + 10 * number, [number, 20 * number])
@@ -159,7 +164,7 @@ def test_a_span_is_that_long_where_a_busy_broker_has_taken_samples_further_apart
     assert (shown["ready"], shown["publish"]) == ([6, 7, 8, 9], [2.0] * 4)
 
 
-def test_rates_of_the_last_reading_do_not_fade_until_the_next(broker, api):
+def test_rates_of_the_last_reading_do_not_fade_until_the_next(broker: jumpmq.RunningBroker, api: API) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("steady")
@@ -167,8 +172,9 @@ def test_rates_of_the_last_reading_do_not_fade_until_the_next(broker, api):
         for number in range(50):
             channel.basic_publish("amq.fanout", "", b"%d" % number)
 
-        def rate():
-            return api.get("exchanges", "/", "amq.fanout", "flow")["queues"][0]["publish_rate"]
+        def rate() -> float:
+            (queue,) = api.get("exchanges", "/", "amq.fanout", "flow")["queues"]
+            return float(queue["publish_rate"])
 
         until(rate)
         began, seen = time.monotonic(), set()

@@ -1,9 +1,11 @@
 """The management port begins and ends with its broker."""
 
 import http.client
+import importlib
 import socket
 import threading
 import time
+from types import ModuleType
 
 import pika
 import pytest
@@ -13,7 +15,7 @@ import jumpmq
 from jumpmq.http import arriving, server
 
 
-def test_a_busy_port_is_said_in_one_line():
+def test_a_busy_port_is_said_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         with (
@@ -23,7 +25,7 @@ def test_a_busy_port_is_said_in_one_line():
             pass
 
 
-def test_it_stops_soon_with_streams_and_idle_connections_open():
+def test_it_stops_soon_with_streams_and_idle_connections_open() -> None:
     before = set(threading.enumerate())
     with jumpmq.running() as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -45,7 +47,7 @@ def test_it_stops_soon_with_streams_and_idle_connections_open():
     idle.close()
 
 
-def test_the_first_clients_wait_until_what_answers_them_is_loaded():
+def test_the_first_clients_wait_until_what_answers_them_is_loaded() -> None:
     with jumpmq.running() as broker:
         clients = [socket.create_connection(("127.0.0.1", broker.http_port), timeout=60) for _ in range(5)]
         for client in clients:
@@ -58,16 +60,16 @@ def test_the_first_clients_wait_until_what_answers_them_is_loaded():
                 assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch):
+def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a file of the process; the first give way."""
-    free, load = threading.Event(), server.importlib.import_module
+    free, load = threading.Event(), importlib.import_module
 
-    def loaded(name):
+    def loaded(name: str) -> ModuleType:
         free.wait(30)
         return load(name)
 
     monkeypatch.setattr(arriving, "connection_limit", lambda: 3 * arriving.SHARE)
-    monkeypatch.setattr(server.importlib, "import_module", loaded)
+    monkeypatch.setattr(importlib, "import_module", loaded)
     with jumpmq.running() as broker:
         address = "127.0.0.1", broker.http_port
         asking = socket.create_connection(address, timeout=60)
@@ -84,16 +86,16 @@ def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch):
             client.close()
 
 
-def test_clients_of_amqp_are_served_while_it_is_loaded(monkeypatch):
-    begun, free, ended, load = threading.Event(), threading.Event(), threading.Event(), server.importlib.import_module
+def test_clients_of_amqp_are_served_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, free, ended, load = threading.Event(), threading.Event(), threading.Event(), importlib.import_module
 
-    def loaded(name):
+    def loaded(name: str) -> ModuleType:
         begun.set()
         free.wait(30)
         ended.set()
         return load(name)
 
-    monkeypatch.setattr(server.importlib, "import_module", loaded)
+    monkeypatch.setattr(importlib, "import_module", loaded)
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
@@ -105,7 +107,9 @@ def test_clients_of_amqp_are_served_while_it_is_loaded(monkeypatch):
             free.set()
 
 
-def test_what_cannot_be_loaded_is_logged_and_tried_again(monkeypatch, caplog):
+def test_what_cannot_be_loaded_is_logged_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with jumpmq.running() as broker:
         with monkeypatch.context() as damaged:
             damaged.setattr(server, "SERVING", "jumpmq.http.no_such_module")
@@ -115,13 +119,13 @@ def test_what_cannot_be_loaded_is_logged_and_tried_again(monkeypatch, caplog):
         assert overview(broker) == 200
 
 
-def overview(broker):
+def overview(broker: jumpmq.RunningBroker) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=60)
     connection.request("GET", "/api/overview", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
     return connection.getresponse().status
 
 
-def test_it_stops_while_what_answers_is_loaded():
+def test_it_stops_while_what_answers_is_loaded() -> None:
     with jumpmq.running() as broker:
         client = socket.create_connection(("127.0.0.1", broker.http_port), timeout=60)
     assert client.recv(1) == b""

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
 
 from jumpmq.queues.slots import slot_of
 
@@ -10,10 +12,11 @@ ARGUMENTS = {"x-slots": 16, "x-in-flight-per-slot": 1}
 
 
 def reason(api: Any, **asked: object) -> str:
-    return api.get("queues", "/", "q", "explain", **{name: str(value) for name, value in asked.items()})["reason"]
+    shown = api.get("queues", "/", "q", "explain", **{name: str(value) for name, value in asked.items()})
+    return str(shown["reason"])
 
 
-def test_figures_and_reasons(api, channel):
+def test_figures_and_reasons(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", arguments=ARGUMENTS)
     assert reason(api) == "the queue is empty"
     channel.queue_bind("q", "amq.topic", "#")
@@ -40,7 +43,7 @@ def test_figures_and_reasons(api, channel):
 
 
 @pytest.mark.parametrize("slots", [{}, {"x-slots": 16}])
-def test_where_one_message_is(api, channel, slots):
+def test_where_one_message_is(api: API, channel: BlockingChannel, slots: dict[str, int]) -> None:
     channel.queue_declare("q", arguments=slots)
     assert reason(api, message=1) == "no message of the queue has number 1: the queue has not received a message"
     channel.confirm_delivery()
@@ -62,7 +65,7 @@ def test_where_one_message_is(api, channel, slots):
         reason(api, message="first")
 
 
-def test_where_a_message_of_a_stream_is(api, channel):
+def test_where_a_message_of_a_stream_is(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
     channel.confirm_delivery()
     for _ in range(3):
@@ -82,7 +85,7 @@ def test_where_a_message_of_a_stream_is(api, channel):
     assert "number 3: the latest message has number 2" in reason(api, message=3)
 
 
-def test_what_cannot_be_explained(api, channel):
+def test_what_cannot_be_explained(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     assert api.get("queues", "/", "q", "slots") == []
     with pytest.raises(AssertionError, match="has no slots"):
@@ -95,7 +98,7 @@ def test_what_cannot_be_explained(api, channel):
         api.get("queues", "/", "none", "explain")
 
 
-def test_slots_are_exported_and_imported(api, channel):
+def test_slots_are_exported_and_imported(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True, arguments=ARGUMENTS | {"x-slot-key": "header:tenant"})
     definitions = api.get("definitions")
     channel.queue_delete("q")
@@ -104,13 +107,13 @@ def test_slots_are_exported_and_imported(api, channel):
     assert api.get("queues", "/", "q", "slots") == []
 
 
-def test_readers_that_reserve_are_refused_where_few_may_be_in_flight(api, channel):
+def test_readers_that_reserve_are_refused_where_few_may_be_in_flight(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True, arguments=ARGUMENTS)
     with pytest.raises(AssertionError, match="bind a queue without it, and read that"):
         api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}})
 
 
-def test_readers_get_messages_of_all_slots_in_order(api, channel):
+def test_readers_get_messages_of_all_slots_in_order(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q", durable=True, arguments={"x-slots": 16})
     channel.queue_bind("q", "amq.topic", "#")
     channel.confirm_delivery()

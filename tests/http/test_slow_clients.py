@@ -5,6 +5,8 @@ import contextlib
 import json
 import socket
 import time
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import pytest
 import requests
@@ -22,7 +24,7 @@ PIPELINED = b"GET /api/definitions HTTP/1.1\r\nHost: localhost\r\n" + LOGIN + b"
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
     """The same bounds within seconds, and with twenty places."""
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 20)
     for name, seconds in (("GRACE", 1.0), ("STALLED", 1.5), ("LOOK_INTERVAL", 0.2)):
@@ -31,8 +33,12 @@ def quick(monkeypatch):
         yield running
 
 
+class Dial(Protocol):
+    def __call__(self, address: str = "127.0.0.1") -> socket.socket: ...
+
+
 @pytest.fixture
-def dial(quick):
+def dial(quick: jumpmq.RunningBroker) -> Iterator[Dial]:
     """Opens sockets from an address of this machine, and closes them at the end."""
     with contextlib.ExitStack() as stack:
         yield lambda address="127.0.0.1": stack.enter_context(
@@ -40,7 +46,7 @@ def dial(quick):
         )
 
 
-def is_closed(sock):
+def is_closed(sock: socket.socket) -> bool:
     sock.settimeout(0.05)
     try:
         return not sock.recv(1 << 20)
@@ -50,12 +56,12 @@ def is_closed(sock):
         return True
 
 
-def status(broker):
+def status(broker: jumpmq.RunningBroker) -> int:
     url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
     return requests.get(url, auth=("guest", "guest"), timeout=PATIENCE).status_code
 
 
-def test_a_body_that_trickles_is_given_up(dial):
+def test_a_body_that_trickles_is_given_up(dial: Dial) -> None:
     slow = dial()
     slow.sendall(TRICKLE)
     began = time.monotonic()
@@ -65,7 +71,7 @@ def test_a_body_that_trickles_is_given_up(dial):
             slow.sendall(b" ")
 
 
-def test_a_body_that_is_sent_steadily_is_taken(quick, dial):
+def test_a_body_that_is_sent_steadily_is_taken(quick: jumpmq.RunningBroker, dial: Dial) -> None:
     client = dial()
     body = b'{"users": []' + b" " * 8000 + b"}"
     head = b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -77,8 +83,8 @@ def test_a_body_that_is_sent_steadily_is_taken(quick, dial):
 
 
 @pytest.mark.slow
-def test_answers_that_are_not_read_are_given_up(quick, dial):
-    queues = [
+def test_answers_that_are_not_read_are_given_up(quick: jumpmq.RunningBroker, dial: Dial) -> None:
+    queues: list[dict[str, Any]] = [
         {"name": f"{'long' * 50}-{number}", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
         for number in range(200)
     ]
@@ -97,7 +103,7 @@ def test_answers_that_are_not_read_are_given_up(quick, dial):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [TRICKLE, PIPELINED, b""], ids=["trickling", "unread", "silent"])
-def test_one_address_does_not_take_all_places(quick, dial, sent):
+def test_one_address_does_not_take_all_places(quick: jumpmq.RunningBroker, dial: Dial, sent: bytes) -> None:
     others = [dial("127.0.0.9") for _ in range(30)]
     for one in others:
         with contextlib.suppress(OSError):
@@ -106,7 +112,7 @@ def test_one_address_does_not_take_all_places(quick, dial, sent):
     assert [status(quick) for _ in range(5)] == [200] * 5
 
 
-def test_requests_that_keep_their_places_do_not_take_all(quick, dial):
+def test_requests_that_keep_their_places_do_not_take_all(quick: jumpmq.RunningBroker, dial: Dial) -> None:
     url = f"http://127.0.0.1:{quick.http_port}/api/readers/%2F/g/open"
     opened = requests.post(url, json={"query": "q", "lease": 60}, auth=("guest", "guest"), timeout=PATIENCE)
     body = json.dumps({"session": opened.json()["session"]}).encode()
@@ -119,7 +125,9 @@ def test_requests_that_keep_their_places_do_not_take_all(quick, dial):
     assert [status(quick) for _ in range(5)] == [200] * 5
 
 
-def test_of_the_address_with_most_the_user_with_most_loses_first(quick, dial, monkeypatch):
+def test_of_the_address_with_most_the_user_with_most_loses_first(
+    quick: jumpmq.RunningBroker, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of these the request that has made no progress for longest."""
     monkeypatch.setattr(protocol, "GRACE", PATIENCE)
     for user in ("many", "few"):
@@ -127,7 +135,7 @@ def test_of_the_address_with_most_the_user_with_most_loses_first(quick, dial, mo
         wanted = {"password": user, "tags": "administrator"}
         requests.put(url, json=wanted, auth=("guest", "guest"), timeout=PATIENCE).raise_for_status()
 
-    def asking(user):
+    def asking(user: str) -> socket.socket:
         one = dial("127.0.0.9")
         login = base64.b64encode(f"{user}:{user}".encode())
         head = b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -147,7 +155,7 @@ def test_of_the_address_with_most_the_user_with_most_loses_first(quick, dial, mo
     assert not any(is_closed(one) for one in few)
 
 
-def test_content_length_beside_transfer_encoding_is_refused(dial):
+def test_content_length_beside_transfer_encoding_is_refused(dial: Dial) -> None:
     client = dial()
     client.sendall(
         b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\n"

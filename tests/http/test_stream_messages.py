@@ -4,18 +4,19 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
 
 
 @pytest.fixture
-def stream(channel):
+def stream(channel: BlockingChannel) -> str:
     """A stream with the messages 0 to 9, each in a commit of its own."""
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     publish(channel, "s", [b"%d" % number for number in range(10)])
     return "s"
 
 
-def test_all_there_is_to_know_of_a_message(api, channel, stream):
+def test_all_there_is_to_know_of_a_message(api: API, channel: BlockingChannel, stream: str) -> None:
     table = api.table("queues", "/", stream, "messages")
     assert table.column_names == [
         "seq", "exchange", "routing_key", "properties", "body", "published_at", "redelivered",
@@ -38,11 +39,11 @@ def test_all_there_is_to_know_of_a_message(api, channel, stream):
         ({"from": 4, "to": 2}, []),
     ],
 )
-def test_a_range_of_offsets(api, stream, query, offsets):
+def test_a_range_of_offsets(api: API, stream: str, query: dict[str, int], offsets: list[int]) -> None:
     assert api.table("queues", "/", stream, "messages", columns="seq", **query)["seq"].to_pylist() == offsets
 
 
-def test_a_range_across_commits_of_many_messages(api, channel):
+def test_a_range_across_commits_of_many_messages(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     for number in range(20_000):
         channel.basic_publish("", "s", b"%d" % number)
@@ -53,7 +54,7 @@ def test_a_range_across_commits_of_many_messages(api, channel):
     assert table["body"].to_pylist() == [b"%d" % number for number in range(3_000, 17_001)]
 
 
-def test_since_a_time(api, channel, stream):
+def test_since_a_time(api: API, channel: BlockingChannel, stream: str) -> None:
     time.sleep(0.01)
     between = time.time()
     publish(channel, stream, [b"later"])
@@ -65,7 +66,7 @@ def test_since_a_time(api, channel, stream):
     assert later["seq_at"] == 11
 
 
-def test_several_streams_and_other_queues_in_one_answer(api, channel, stream):
+def test_several_streams_and_other_queues_in_one_answer(api: API, channel: BlockingChannel, stream: str) -> None:
     channel.queue_declare("q", durable=True)
     publish(channel, "q", [b"a", b"b"])
     slices = [[stream, 8, 9], ["q", None, None], [stream, 0, 0]]
@@ -76,7 +77,7 @@ def test_several_streams_and_other_queues_in_one_answer(api, channel, stream):
     ]  # fmt: skip
 
 
-def test_what_retention_has_let_go_of_is_gone_where_all_is_wanted(api, channel):
+def test_what_retention_has_let_go_of_is_gone_where_all_is_wanted(api: API, channel: BlockingChannel) -> None:
     arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1000, "x-max-length-bytes": 3000}
     channel.queue_declare("short", durable=True, arguments=arguments)
     publish(channel, "short", [b"%0*d" % (800, number) for number in range(10)])
@@ -92,7 +93,7 @@ def test_what_retention_has_let_go_of_is_gone_where_all_is_wanted(api, channel):
     )
 
 
-def test_what_makes_no_sense_is_refused(api, channel, stream):
+def test_what_makes_no_sense_is_refused(api: API, channel: BlockingChannel, stream: str) -> None:
     channel.queue_declare("q", durable=True)
     for response, reason in (
         (api.request("GET", "queues", "/", "q", "messages", params={"since": 1}), "only streams are read by time"),
@@ -110,7 +111,7 @@ def test_what_makes_no_sense_is_refused(api, channel, stream):
     assert api.post("ranges", "/", body={"queues": [stream, "none"], "missing": True})["none"] is None
 
 
-def test_reading_needs_the_permission_to_read(api, stream):
+def test_reading_needs_the_permission_to_read(api: API, stream: str) -> None:
     api.request("PUT", "users", "reader", json={"password": "secret", "tags": "management"})
     api.request("PUT", "permissions", "/", "reader", json={"configure": "", "write": "", "read": "^other$"})
     api.session.auth = ("reader", "secret")

@@ -4,19 +4,31 @@ import base64
 import hashlib
 import re
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import pika
 import pytest
 import requests
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+
+from jumpmq import RunningBroker
+
+Ask = Callable[..., requests.Response]
+"""Sends a request: the method, the path, and options of ``requests``."""
+
+
+class Login(Protocol):
+    def __call__(self, tag: str, permissions: Sequence[str] | None = (".*", ".*", ".*")) -> Ask: ...
 
 
 @pytest.fixture
-def login(api):
+def login(api: API) -> Login:
     """Adds a user with a tag and permissions in ``/``, and gives what asks as that user."""
 
-    def add(tag, permissions=(".*", ".*", ".*")):
+    def add(tag: str, permissions: Sequence[str] | None = (".*", ".*", ".*")) -> Ask:
         name = tag or "plain"
         assert api.request("PUT", "users", name, json={"password": "secret", "tags": tag}).status_code == 201
         if permissions:
@@ -29,7 +41,7 @@ def login(api):
     return add
 
 
-def test_a_user_is_added_changed_and_deleted(api):
+def test_a_user_is_added_changed_and_deleted(api: API) -> None:
     assert api.request("PUT", "users", "a/b", json={"password": "x", "tags": "monitoring,other"}).status_code == 201
     assert api.get("users", "a/b")["tags"] == ["monitoring", "other"]
     assert api.get("users", "a/b")["password_hash"].startswith("$argon2id$")
@@ -43,13 +55,13 @@ def test_a_user_is_added_changed_and_deleted(api):
     assert requests.get(f"{api.address}/api/whoami", auth=("a/b", "y"), timeout=30).status_code == 401
 
 
-def test_a_user_without_a_password_cannot_log_in(api):
+def test_a_user_without_a_password_cannot_log_in(api: API) -> None:
     api.request("PUT", "users", "locked", json={"tags": "administrator"})
     assert requests.get(f"{api.address}/api/whoami", auth=("locked", ""), timeout=30).status_code == 401
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
-def test_hashes_of_rabbitmq_are_verified(api, broker, algorithm):
+def test_hashes_of_rabbitmq_are_verified(api: API, broker: RunningBroker, algorithm: str) -> None:
     salt = b"\x90\x8d\xc6\x0a"
     text = base64.b64encode(salt + hashlib.new(algorithm, salt + b"test12").digest()).decode()
     body = {"password_hash": text, "hashing_algorithm": f"rabbit_password_hashing_{algorithm}", "tags": "management"}
@@ -77,7 +89,7 @@ def test_hashes_of_rabbitmq_are_verified(api, broker, algorithm):
         ({"password": "x", "tags": "", "colour": "red"}, "unknown key 'colour'"),
     ],
 )
-def test_a_wrong_user_is_refused(api, body, reason):
+def test_a_wrong_user_is_refused(api: API, body: dict[str, Any], reason: str) -> None:
     response = api.request("PUT", "users", "u", json=body)
     assert response.status_code == 400
     assert reason in response.json()["reason"]
@@ -102,14 +114,14 @@ def test_a_wrong_user_is_refused(api, body, reason):
         ("administrator", "/api/users", 200, None),
     ],
 )
-def test_tags_say_what_a_user_may_see(login, tag, path, status, reason):
+def test_tags_say_what_a_user_may_see(login: Login, tag: str, path: str, status: int, reason: str | None) -> None:
     response = login(tag)("GET", path)
     assert response.status_code == status
     if reason is not None:
         assert response.json() == {"error": "not_authorized", "reason": reason}
 
 
-def test_virtual_hosts_without_permissions_are_hidden(api, login):
+def test_virtual_hosts_without_permissions_are_hidden(api: API, login: Login) -> None:
     api.request("PUT", "vhosts", "other")
     api.request("PUT", "queues", "other", "q", json={})
     ask = login("management")
@@ -122,7 +134,7 @@ def test_virtual_hosts_without_permissions_are_hidden(api, login):
     assert len(api.get("queues")) == 1
 
 
-def test_permissions_hold_over_http_for_administrators_too(api, login):
+def test_permissions_hold_over_http_for_administrators_too(api: API, login: Login) -> None:
     ask = login("administrator", ("^mine", "^mine", "^mine"))
     assert ask("PUT", "/api/queues/%2F/mine", json={}).status_code == 201
     refused = ask("PUT", "/api/queues/%2F/yours", json={})
@@ -146,7 +158,9 @@ def test_permissions_hold_over_http_for_administrators_too(api, login):
     assert [queue["name"] for queue in api.get("queues")] == ["mine", "yours"]
 
 
-def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(api, login, channel):
+def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(
+    api: API, login: Login, channel: BlockingChannel
+) -> None:
     api.request("PUT", "queues", "/", "yours", json={})
     publish(channel, "yours", [b"1", b"2", b"3"])
     reserved = api.post("readers", "/", "g", "reserve", body={"queues": {"yours": None}, "max_messages": 2})
@@ -163,17 +177,17 @@ def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(a
     assert (beyond.status_code, "no reservation 1000 of group 'g'" in beyond.json()["reason"]) == (400, True)
 
 
-def test_connections_of_others_are_hidden(api, login, channel):
+def test_connections_of_others_are_hidden(api: API, login: Login, channel: BlockingChannel) -> None:
     assert login("management")("GET", "/api/connections").json() == []
     (shown,) = login("monitoring")("GET", "/api/connections").json()
     assert shown["user"] == "guest"
 
 
-def test_a_right_password_passes_after_many_wrong_ones(api):
+def test_a_right_password_passes_after_many_wrong_ones(api: API) -> None:
     address = f"{api.address}/api/whoami"
     api.request("PUT", "users", "alice", json={"password": "right", "tags": "management"})
 
-    def status(password):
+    def status(password: str) -> int:
         return requests.get(address, auth=("alice", password), timeout=30).status_code
 
     with ThreadPoolExecutor(30) as threads:
@@ -182,10 +196,12 @@ def test_a_right_password_passes_after_many_wrong_ones(api):
     assert api.get("whoami")["name"] == "guest"
 
 
-def test_a_user_has_one_what_if_at_a_time_and_all_have_two(api, broker, monkeypatch, channel):
+def test_a_user_has_one_what_if_at_a_time_and_all_have_two(
+    api: API, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: BlockingChannel
+) -> None:
     entered, released = threading.Semaphore(0), threading.Event()
 
-    def endless(*arguments):
+    def endless(*arguments: object) -> dict[str, Any]:
         entered.release()
         released.wait(60)
         return {}
@@ -198,7 +214,7 @@ def test_a_user_has_one_what_if_at_a_time_and_all_have_two(api, broker, monkeypa
         api.request("PUT", "users", name, json={"password": name, "tags": "administrator"})
         rights = dict.fromkeys(("configure", "write", "read"), ".*")
         api.request("PUT", "permissions", "/", name, json=rights)
-    change = {"changes": [{"destination": "q", "weight": 1}]}
+    change: dict[str, Any] = {"changes": [{"destination": "q", "weight": 1}]}
     place = f"{broker.http_url.replace('guest:guest@', '')}/api/exchanges/%2F/asked/ring/what-if"
     with ThreadPoolExecutor(16) as asking:
         asked = [asking.submit(requests.post, place, json=change, auth=("one", "one")) for _ in range(4)]
@@ -211,7 +227,9 @@ def test_a_user_has_one_what_if_at_a_time_and_all_have_two(api, broker, monkeypa
             assert api.request("PUT", "users", "hurried", json=body).status_code == 201
             assert not entered.acquire(blocking=False)
             metrics = requests.get(f"{broker.http_url}/metrics").text
-            held = float(re.search(r'jumpmq_memory_bytes{held_for="answers"} (.*)', metrics)[1])
+            found = re.search(r'jumpmq_memory_bytes{held_for="answers"} (.*)', metrics)
+            assert found is not None
+            held = float(found[1])
             assert 2 * 10_000_000 < held < 2 * 100_000_000
         finally:
             released.set()

@@ -1,9 +1,13 @@
 """Incidents: one cause with what comes of it, queues that are alike told once, advice by what a queue is for."""
 
 import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic
 from tests.http.api import API, publish
 from tests.waiting import until
 
@@ -14,19 +18,19 @@ from jumpmq.http.warnings.warning import Warning
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
     """A broker for all: each test has a virtual host of its own."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("incidents") / "data") as running:
         yield running
 
 
 @pytest.fixture
-def api(broker):
+def api(broker: jumpmq.RunningBroker) -> API:
     return API(broker.http_url)
 
 
 @pytest.fixture
-def vhost(api, request):
+def vhost(api: API, request: pytest.FixtureRequest) -> Iterator[str]:
     name = request.node.name
     api.request("PUT", "vhosts", name)
     api.request("PUT", "permissions", name, "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
@@ -35,22 +39,22 @@ def vhost(api, request):
 
 
 @pytest.fixture
-def channel(broker, vhost):
+def channel(broker: jumpmq.RunningBroker, vhost: str) -> Iterator[BlockingChannel]:
     parameters = pika.ConnectionParameters("127.0.0.1", broker.port, vhost, heartbeat=0)
     with pika.BlockingConnection(parameters) as connection:
         yield connection.channel()
 
 
-def incidents(api, vhost):
+def incidents(api: API, vhost: str) -> list[dict[str, Any]]:
     return [one for one in api.get("incidents") if one["vhost"] == vhost]
 
 
-def only(api, vhost, wanted):
+def only(api: API, vhost: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The only incident of a virtual host, once it is as wanted."""
     return until(lambda: len(found := incidents(api, vhost)) == 1 and wanted(found[0]) and found[0])
 
 
-def test_what_a_hot_key_does_to_its_queue_is_folded_under_it(api, channel, vhost):
+def test_what_a_hot_key_does_to_its_queue_is_folded_under_it(api: API, channel: BlockingChannel, vhost: str) -> None:
     channel.exchange_declare("orders", "x-consistent-hash", durable=True)
     for number in range(4):
         channel.queue_declare(f"part-{number}", durable=True, arguments={"x-max-length": 2000})
@@ -61,7 +65,7 @@ def test_what_a_hot_key_does_to_its_queue_is_folded_under_it(api, channel, vhost
     for number in range(600):
         channel.basic_publish("orders", "acme" if number % 2 else f"customer-{number}", b"order")
 
-    def wanted(one):
+    def wanted(one: dict[str, Any]) -> bool:
         return one["kind"] == "hot-key" and [each["kind"] for each in one["symptoms"]] == ["slow-consumer"]
 
     hot = until(lambda: [one for one in incidents(api, vhost) if wanted(one)])[0]
@@ -72,7 +76,9 @@ def test_what_a_hot_key_does_to_its_queue_is_folded_under_it(api, channel, vhost
     assert not [one for one in incidents(api, vhost) if one["kind"] == "slow-consumer" and one["name"] == hot["queue"]]
 
 
-def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(api, channel, vhost):
+def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(
+    api: API, channel: BlockingChannel, vhost: str
+) -> None:
     channel.queue_declare("slow", durable=True, arguments={"x-max-length": 200})
     channel.basic_qos(prefetch_count=5)
     channel.basic_consume("slow", lambda *_: None)
@@ -83,7 +89,7 @@ def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(api,
 
 
 @pytest.mark.slow
-def test_since_when_is_known_although_nobody_asked(api, channel, vhost):
+def test_since_when_is_known_although_nobody_asked(api: API, channel: BlockingChannel, vhost: str) -> None:
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 10})
     publish(channel, "full", [b"x"] * 10)
     filled = time.time()
@@ -93,12 +99,12 @@ def test_since_when_is_known_although_nobody_asked(api, channel, vhost):
     assert filled - 1 < found["since"] < api.get("history")["at"][-4]
 
 
-def test_queues_that_are_alike_are_one_incident(api, channel, vhost):
+def test_queues_that_are_alike_are_one_incident(api: API, channel: BlockingChannel, vhost: str) -> None:
     names = [f"log.{name}" for name in ("app", "web", "mail", "cron")]
     for name in names:
         channel.queue_declare(name, durable=True)
 
-    def told():
+    def told() -> dict[str, Any] | Literal[False]:
         for name in names:
             publish(channel, name, [b"line"] * 150)
         found = incidents(api, vhost)
@@ -112,7 +118,9 @@ def test_queues_that_are_alike_are_one_incident(api, channel, vhost):
 
 
 @pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])
-def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy):
+def test_a_dead_letter_queue_is_advised_of_as_one(
+    api: API, channel: BlockingChannel, vhost: str, by_policy: bool
+) -> None:
     letters = {} if by_policy else {"x-dead-letter-exchange": "dlx"}
     channel.exchange_declare("dlx", "fanout", durable=True)
     channel.queue_declare("graves", durable=True)
@@ -122,7 +130,7 @@ def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy
         policy = {"pattern": "^work$", "definition": {"dead-letter-exchange": "dlx"}}
         api.request("PUT", "policies", vhost, "letters", json=policy)
 
-    def told():
+    def told() -> list[dict[str, Any]]:
         publish(channel, "work", [b"bad"] * 120)
         for method, _, _ in channel.consume("work", inactivity_timeout=1):
             if method is None or method.delivery_tag % 120 == 0:
@@ -136,13 +144,15 @@ def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy
     assert "Move messages" in found["advice"]
 
 
-def test_only_the_queue_that_dead_letters_go_to_by_its_name_is_advised_of_as_one(api, channel, vhost):
+def test_only_the_queue_that_dead_letters_go_to_by_its_name_is_advised_of_as_one(
+    api: API, channel: BlockingChannel, vhost: str
+) -> None:
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves"}
     channel.queue_declare("work", durable=True, arguments=letters)
     for name in ("graves", "lines"):
         channel.queue_declare(name, durable=True)
 
-    def told():
+    def told() -> dict[str, str] | Literal[False]:
         for name in ("graves", "lines"):
             publish(channel, name, [b"x"] * 120)
         kinds = {one["name"]: one["kind"] for one in incidents(api, vhost)}
@@ -151,7 +161,7 @@ def test_only_the_queue_that_dead_letters_go_to_by_its_name_is_advised_of_as_one
     assert until(told) == {"graves": "dead-letters-wait", "lines": "queue-without-consumer"}
 
 
-def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhost):
+def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api: API, channel: BlockingChannel, vhost: str) -> None:
     channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     channel.basic_qos(prefetch_count=10)
     for name in ("first", "second", "added"):
@@ -166,7 +176,7 @@ def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhos
     for number in range(400):
         channel.basic_publish("tasks", str(number), b"after")
 
-    def told():
+    def told() -> list[dict[str, Any]] | Literal[False]:
         found = {one["name"]: one for one in incidents(api, vhost)}
         return found.keys() == {"first", "second"} and [one for one in found.values() if one["symptoms"]]
 
@@ -174,7 +184,7 @@ def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhos
     (waits,) = found["symptoms"]
     held = {one["source"]: one["messages_held"] for one in api.get("fences", vhost)}
     assert (found["kind"], waits["kind"], waits["name"]) == ("slow-consumer", "keys-wait", "added")
-    assert found["name"] == max(held, key=held.get), "the cause is where most wait"
+    assert found["name"] == max(held, key=held.__getitem__), "the cause is where most wait"
     assert waits["messages"] == sum(held.values()) > 100
     assert f"wait for '{found['name']}' and 1 other: their keys moved" in waits["text"]
 
@@ -183,19 +193,19 @@ def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhos
     ("name", "pattern"),
     [("log.app", "log.*"), ("orders-1", "orders-*"), ("part2", "part*"), ("one", "one"), ("a/b/c", "a/b/*"), ("", "")],
 )
-def test_what_names_have_in_common(name, pattern):
+def test_what_names_have_in_common(name: str, pattern: str) -> None:
     assert pattern_of(name) == pattern
 
 
 @pytest.mark.parametrize(
     ("share", "written"), [(0.0, "0 %"), (0.071, "7.1 %"), (0.125, "13 %"), (0.4, "40 %"), (1.0, "100 %")]
 )
-def test_a_share_reads_as_in_the_tables_of_the_page(share, written):
+def test_a_share_reads_as_in_the_tables_of_the_page(share: float, written: str) -> None:
     assert percent(share) == written
 
 
 @pytest.mark.slow
-def test_dead_letters_are_told_until_they_are_gone(api, channel, vhost):
+def test_dead_letters_are_told_until_they_are_gone(api: API, channel: BlockingChannel, vhost: str) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 0}
     channel.queue_declare("dead", durable=True)
     channel.queue_declare("dying", durable=True, arguments=dead)
@@ -209,7 +219,9 @@ def test_dead_letters_are_told_until_they_are_gone(api, channel, vhost):
 
 
 @pytest.mark.slow
-def test_what_waits_without_a_consumer_is_told_when_publishers_have_ended(api, channel, vhost):
+def test_what_waits_without_a_consumer_is_told_when_publishers_have_ended(
+    api: API, channel: BlockingChannel, vhost: str
+) -> None:
     channel.queue_declare("left", durable=True)
     publish(channel, "left", [b"x"] * 150)
     found = only(api, vhost, lambda one: "No messages arrive now" in one["text"])
@@ -217,8 +229,10 @@ def test_what_waits_without_a_consumer_is_told_when_publishers_have_ended(api, c
 
 
 @pytest.mark.slow
-def test_the_slow_one_of_several_consumers_is_named(api, broker, channel, vhost):
-    def consumer(name):
+def test_the_slow_one_of_several_consumers_is_named(
+    api: API, broker: jumpmq.RunningBroker, channel: BlockingChannel, vhost: str
+) -> None:
+    def consumer(name: str) -> tuple[pika.BlockingConnection, BlockingChannel]:
         parameters = pika.ConnectionParameters(
             "127.0.0.1", broker.port, vhost, client_properties={"connection_name": name}
         )
@@ -230,7 +244,9 @@ def test_the_slow_one_of_several_consumers_is_named(api, broker, channel, vhost)
     channel.queue_declare("invoices", durable=True)
     (quick, taking), (slow, holding) = consumer("printer"), consumer("printer-old")
 
-    def print_one(channel, method, properties, body):
+    def print_one(
+        channel: BlockingChannel, method: Basic.Deliver, properties: pika.BasicProperties, body: bytes
+    ) -> None:
         time.sleep(0.01)
         channel.basic_ack(method.delivery_tag)
 
@@ -238,7 +254,7 @@ def test_the_slow_one_of_several_consumers_is_named(api, broker, channel, vhost)
     holding.basic_consume("invoices", lambda *_: None)
     with quick, slow:
 
-        def told():
+        def told() -> list[dict[str, Any]]:
             for _ in range(100):
                 channel.basic_publish("", "invoices", b"x")
             quick.process_data_events(0.3)
@@ -248,8 +264,8 @@ def test_the_slow_one_of_several_consumers_is_named(api, broker, channel, vhost)
         assert until(told)
 
 
-def test_what_is_next_comes_first():
-    def warning(name, severity="warning", what="queue", **given):
+def test_what_is_next_comes_first() -> None:
+    def warning(name: str, severity: str = "warning", what: str = "queue", **given: Any) -> Warning:
         return Warning("slow-consumer", severity, what, "/", name, "", "", name if what == "queue" else "", 10, **given)
 
     told = [

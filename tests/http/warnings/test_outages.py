@@ -1,15 +1,17 @@
 """Traffic that ends at once is told of, and what ends slowly or was little is not."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from jumpmq.http.warnings.outages import TOLD, Outages
 
 
-def told(outages):
+def told(outages: Outages) -> list[tuple[str, str]]:
     return [(one.kind, one.text) for one in outages.warnings()]
 
 
-def after(rates, connections):
+def after(rates: Iterable[int], connections: Iterable[int]) -> tuple[Outages, int, float]:
     """What is known after a message rate and a number of connections for each second."""
     outages, published, now = Outages(), 0, 1000.0
     for rate, count in zip(rates, connections, strict=True):
@@ -19,7 +21,7 @@ def after(rates, connections):
     return outages, published, now
 
 
-def test_publishing_that_stops_is_told_until_it_goes_on():
+def test_publishing_that_stops_is_told_until_it_goes_on() -> None:
     outages, published, now = after([570] * 70 + [0] * 20, [9] * 90)
     ((kind, text),) = told(outages)
     assert (kind, text[:34]) == ("publishing-stopped", "Publishing fell from 570/s to 0 at")
@@ -27,7 +29,7 @@ def test_publishing_that_stops_is_told_until_it_goes_on():
     assert not told(outages)
 
 
-def test_clients_that_all_went_at_once_are_one_cause():
+def test_clients_that_all_went_at_once_are_one_cause() -> None:
     outages, published, now = after([570] * 70 + [0] * 20, [44] * 70 + [1] * 20)
     ((kind, text),) = told(outages)
     assert kind == "clients-gone" and text.startswith("43 of 44 connections closed at once, at ")
@@ -48,11 +50,11 @@ def test_clients_that_all_went_at_once_are_one_cause():
         ([0] * 90, [3] * 70 + [0] * 20),  # few
     ],
 )
-def test_what_is_usual_is_not_told(rates, connections):
+def test_what_is_usual_is_not_told(rates: list[int], connections: list[int]) -> None:
     assert not told(after(rates, connections)[0])
 
 
-def test_it_is_forgotten_after_a_while():
+def test_it_is_forgotten_after_a_while() -> None:
     outages, published, now = after([570] * 70 + [0] * 20, [9] * 90)
     outages.add(published, 9, now + TOLD + 1)
     assert not told(outages)

@@ -7,18 +7,20 @@ import pytest
 from jumpmq.http.warnings.trends import Trends
 
 
-def test_growth_is_that_of_minutes_and_not_of_the_last_seconds():
+def test_growth_is_that_of_minutes_and_not_of_the_last_seconds() -> None:
     trends, chosen, ready = Trends(), random.Random(1), 0
-    told = []
+    told: list[float] = []
     for second in range(0, 600, 5):
         ready += 50 + chosen.choice((-45, 45))  # 10 a second on average, 1 to 19 from one look to the next
         trends.note([(7, ready)], float(second))
         if second > 300:
-            told.append(trends.growth(7))
+            growth = trends.growth(7)
+            assert growth is not None
+            told.append(growth)
     assert min(told) == pytest.approx(10, rel=0.25) and max(told) == pytest.approx(10, rel=0.25)
 
 
-def test_of_a_queue_that_is_new_nothing_is_foretold():
+def test_of_a_queue_that_is_new_nothing_is_foretold() -> None:
     trends = Trends()
     trends.note([(7, 100)], 0.0)
     trends.note([(7, 200)], 10.0)
