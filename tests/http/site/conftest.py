@@ -6,9 +6,9 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import pytest
 from tests.http.api import API
@@ -17,11 +17,24 @@ from tests.waiting import PATIENCE, until
 import jumpmq
 from jumpmq import RunningBroker
 
+if TYPE_CHECKING:
+    from playwright.sync_api import (
+        Browser,
+        BrowserContext,
+        ConsoleMessage,
+        FloatRect,
+        Locator,
+        Page,
+        Request,
+        ViewportSize,
+    )
+
 BROWSERS = {
     "chromium": ("chromium-headless-shell", "chromium", "google-chrome"),
     "firefox": ("firefox-esr", "firefox"),
 }
-WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1360, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +67,14 @@ def not_in_firefox(reason: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """A browser for all tests of a file."""
     with launched(BROWSER) as running:
         yield running
 
 
 @contextlib.contextmanager
-def launched(kind: str) -> Iterator[Any]:
+def launched(kind: str) -> Iterator[Browser]:
     """A browser of this kind; while it runs, no test can have an event loop in this thread."""
     missing = "playwright is not installed (pip install playwright)"
     playwright = pytest.importorskip("playwright.sync_api", reason=missing)
@@ -86,14 +99,30 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+class OpenPage(Protocol):
+    def __call__(
+        self,
+        user: str | None = "guest",
+        password: str = "guest",
+        *,
+        scheme: Literal["dark", "light"] = "light",
+        viewport: ViewportSize = WIDE,
+    ) -> Site:
+        """Open the page in a window of its own; without a user, at the login."""
+
+
 @pytest.fixture
-def open_page(browser: Any, broker: RunningBroker, pictures: Path) -> Iterator[Callable[..., Site]]:
+def open_page(browser: Browser, broker: RunningBroker, pictures: Path) -> Iterator[OpenPage]:
     """Opens the page in a window of its own; what it complains of fails the test."""
-    contexts: list[Any] = []
+    contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
     def opened(
-        user: str | None = "guest", password: str = "guest", *, scheme: str = "light", viewport: dict[str, int] = WIDE
+        user: str | None = "guest",
+        password: str = "guest",
+        *,
+        scheme: Literal["dark", "light"] = "light",
+        viewport: ViewportSize = WIDE,
     ) -> Site:
         context = browser.new_context(color_scheme=scheme, viewport=viewport, reduced_motion="reduce")
         contexts.append(context)
@@ -109,14 +138,20 @@ def open_page(browser: Any, broker: RunningBroker, pictures: Path) -> Iterator[C
     assert not complaints
 
 
-def is_complaint(message: Any) -> bool:
+def is_complaint(message: ConsoleMessage) -> bool:
     """Whether the console tells of a mistake of ours: that the broker refuses something is not one."""
-    is_told: bool = message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
-    return is_told
+    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+
+
+def bounding(place: Locator) -> FloatRect:
+    """Where something is on the page, which is there to be seen."""
+    box = place.bounding_box()
+    assert box is not None
+    return box
 
 
 @pytest.fixture
-def site(open_page: Callable[..., Site]) -> Site:
+def site(open_page: OpenPage) -> Site:
     """The page as guest sees it."""
     return open_page()
 
@@ -124,12 +159,12 @@ def site(open_page: Callable[..., Site]) -> Site:
 class Site:
     """The page in a browser's window, as somebody uses it who reads what is on it."""
 
-    def __init__(self, page: Any, address: str, pictures: Path) -> None:
+    def __init__(self, page: Page, address: str, pictures: Path) -> None:
         self.page, self.address, self._pictures = page, address, pictures
-        self._unanswered: set[Any] = set()
+        self._unanswered: set[Request] = set()
         page.on("request", lambda request: self._unanswered.add(request) if "/api/" in request.url else None)
-        for end in ("requestfinished", "requestfailed"):
-            page.on(end, lambda request: self._unanswered.discard(request))
+        page.on("requestfinished", lambda request: self._unanswered.discard(request))
+        page.on("requestfailed", lambda request: self._unanswered.discard(request))
 
     def log_in(self, user: str | None, password: str) -> Site:
         self.page.goto(self.address)
@@ -147,11 +182,11 @@ class Site:
         self.page.goto(self.address + "#/" + "/".join(quote(part, safe="") for part in parts))
         return self._at("/".join(parts))
 
-    def follow(self, link: Any) -> Site:
+    def follow(self, link: Locator) -> Site:
         """Click a link, and wait for the view that it leads to."""
         from urllib.parse import unquote
 
-        place = unquote(link.get_attribute("href").removeprefix("#/"))
+        place = unquote((link.get_attribute("href") or "").removeprefix("#/"))
         link.click()
         return self._at(place)
 
@@ -161,7 +196,7 @@ class Site:
         self.page.locator("main .panel, main .listing, main .charts, main table, main .empty").first.wait_for()
         return self
 
-    def press(self, name: str, within: Any = None) -> Site:
+    def press(self, name: str, within: Locator | None = None) -> Site:
         """Press the button of this name; if it opens a dialog, wait for that."""
         button = (within or self.page).get_by_role("button", name=name, exact=True)
         opens = button.get_attribute("aria-haspopup") == "dialog"
@@ -206,7 +241,7 @@ class Site:
         self.page.get_by_text(re.compile(text) if isinstance(text, str) else text).first.wait_for()
         return self
 
-    def row(self, text: str | re.Pattern[str]) -> Any:
+    def row(self, text: str | re.Pattern[str]) -> Locator:
         """The row of a table that has the text."""
         return self.page.get_by_role("row").filter(has_text=text).first
 
@@ -224,6 +259,8 @@ class Site:
     def picture(self, name: str) -> Site:
         """Keep a picture of the whole page; not in Firefox, which complains of the style that is put in for that."""
         self.settle()
-        if self.page.context.browser.browser_type.name != "firefox":
+        browser = self.page.context.browser
+        assert browser is not None
+        if browser.browser_type.name != "firefox":
             self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True, animations="disabled")
         return self

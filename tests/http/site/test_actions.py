@@ -2,15 +2,20 @@
 
 import json
 import re
+from pathlib import Path
+from typing import Literal
 
 import pika
 import pytest
-from tests.http.api import publish
-from tests.http.site.conftest import not_in_firefox
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import OpenPage, Site, not_in_firefox
 from tests.waiting import PATIENCE, until
 
+from jumpmq import RunningBroker
 
-def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api, site):
+
+def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api: API, site: Site) -> None:
     site.go("queues").press("Declare a queue").fill(name="mine", type="quorum", arguments='{"x-max-length": 9}')
     site.picture("dialog-declare").submit("Declare")
     shown = api.get("queues", "/", "mine")
@@ -31,7 +36,7 @@ def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api, site)
     assert api.request("GET", "queues", "/", "mine").status_code == 404
 
 
-def test_dead_letters_are_moved_back_and_what_cannot_be_is_said(api, channel, site):
+def test_dead_letters_are_moved_back_and_what_cannot_be_is_said(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("dead letters", durable=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead letters"}
     channel.queue_declare("at work", durable=True, arguments=arguments)
@@ -53,7 +58,7 @@ def test_dead_letters_are_moved_back_and_what_cannot_be_is_said(api, channel, si
     until(lambda: api.counts("at work") == (4, 0))
 
 
-def test_what_the_broker_refuses_is_said_in_its_words(api, site):
+def test_what_the_broker_refuses_is_said_in_its_words(api: API, site: Site) -> None:
     site.go("queues").press("Declare a queue").fill(name="refused", arguments='{"x-max-length": -1}')
     site.press("Declare", site.page.get_by_role("dialog")).see("x-max-length")
     site.fill(arguments="no json").press("Declare", site.page.get_by_role("dialog")).see("must be JSON")
@@ -61,7 +66,7 @@ def test_what_the_broker_refuses_is_said_in_its_words(api, site):
     site.page.get_by_role("dialog").wait_for(state="detached")
 
 
-def test_an_exchange_is_declared_bound_unbound_and_deleted(api, channel, site):
+def test_an_exchange_is_declared_bound_unbound_and_deleted(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("bound", durable=True)
     site.go("exchanges").press("Declare an exchange").fill(name="made", property="a header").fill(
         header="customer"
@@ -80,7 +85,7 @@ def test_an_exchange_is_declared_bound_unbound_and_deleted(api, channel, site):
     assert api.request("GET", "exchanges", "/", "made").status_code == 404
 
 
-def test_a_connection_is_closed(broker, site):
+def test_a_connection_is_closed(broker: RunningBroker, site: Site) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "forgotten"}
     connection = pika.BlockingConnection(parameters)
@@ -90,7 +95,7 @@ def test_a_connection_is_closed(broker, site):
         connection.process_data_events(PATIENCE)
 
 
-def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
+def test_a_ring_is_changed_after_a_look_at_what_moves(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("ring", "x-consistent-hash", durable=True)
     for name in ("one", "two", "three"):
         channel.queue_declare(name, durable=True)
@@ -113,7 +118,7 @@ def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
     assert {one["destination"]: one["weight"] for one in found} == {"two": 1, "three": 4, "four": 2}
 
 
-def test_a_ring_is_changed_as_a_whole_or_not_at_all(api, channel, site):
+def test_a_ring_is_changed_as_a_whole_or_not_at_all(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("whole", "x-consistent-hash", durable=True)
     for name in ("part-1", "part-2"):
         channel.queue_declare(name, durable=True)
@@ -133,7 +138,7 @@ def test_a_ring_is_changed_as_a_whole_or_not_at_all(api, channel, site):
     assert api.get("exchanges", "/", "whole", "ring") == ring
 
 
-def test_more_shards_are_made_after_a_look_at_what_moves(api, channel, site):
+def test_more_shards_are_made_after_a_look_at_what_moves(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
     body = {"pattern": "^sharded$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
     api.request("PUT", "policies", "/", "shards", json=body)
@@ -143,7 +148,7 @@ def test_more_shards_are_made_after_a_look_at_what_moves(api, channel, site):
     assert len(api.get("exchanges", "/", "sharded", "shards")) == 4
 
 
-def test_a_group_of_readers_is_released(api, channel, site):
+def test_a_group_of_readers_is_released(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("read", durable=True)
     publish(channel, "read", [b"row"] * 5)
     api.post("readers", "/", "nightly", "reserve", body={"queues": {"read": None}, "max_messages": 3, "lease": 600})
@@ -152,7 +157,7 @@ def test_a_group_of_readers_is_released(api, channel, site):
     assert api.counts("read") == (5, 0)
 
 
-def test_users_are_added_changed_and_deleted(api, site):
+def test_users_are_added_changed_and_deleted(api: API, site: Site) -> None:
     site.go("users").press("Add a user").fill(name="ann", password="secret", tags="monitoring").submit("Save")
     assert api.get("users", "ann")["tags"] == ["monitoring"]
     before = api.get("users", "ann")["password_hash"]
@@ -163,7 +168,7 @@ def test_users_are_added_changed_and_deleted(api, site):
     assert api.request("GET", "users", "ann").status_code == 404
 
 
-def test_permissions_are_granted_asked_for_and_revoked(api, site):
+def test_permissions_are_granted_asked_for_and_revoked(api: API, site: Site) -> None:
     api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
     site.go("permissions").press("Grant").fill(
         user="app", preset="Custom", configure="", write="^orders", read=".*"
@@ -178,7 +183,7 @@ def test_permissions_are_granted_asked_for_and_revoked(api, site):
     assert api.request("GET", "permissions", "/", "app").status_code == 404
 
 
-def test_a_policy_is_previewed_set_changed_and_cleared(api, channel, site):
+def test_a_policy_is_previewed_set_changed_and_cleared(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("short-1", durable=True)
     site.go("policies").press("Add a policy").fill(name="short", pattern="^short", definition='{"max-length": 5}')
     site.press("What would it match?").see("1 queue and 0 exchanges").picture("dialog-policy").submit("Save")
@@ -192,7 +197,7 @@ def test_a_policy_is_previewed_set_changed_and_cleared(api, channel, site):
     api.request("DELETE", "operator-policies", "/", "cap")
 
 
-def test_limits_are_set_and_cleared(api, site):
+def test_limits_are_set_and_cleared(api: API, site: Site) -> None:
     site.go("limits").press("Limit a virtual host").fill(of="/", limit="max-queues", value="500").submit("Set")
     assert api.get("vhost-limits", "/")[0]["value"] == {"max-queues": 500}
     site.press("Clear", site.row("max-queues")).submit("Clear")
@@ -203,7 +208,9 @@ def test_limits_are_set_and_cleared(api, site):
 
 
 @not_in_firefox("playwright does not hear of what Firefox saves")
-def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(api, site, tmp_path):
+def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(
+    api: API, site: Site, tmp_path: Path
+) -> None:
     site.go("definitions")
     with site.page.expect_download() as downloading:
         site.press("Download definitions.json")
@@ -222,7 +229,7 @@ def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(api,
     assert api.get("queues", "/", "imported")["durable"]
 
 
-def test_the_log_is_searched(api, site):
+def test_the_log_is_searched(api: API, site: Site) -> None:
     api.request("GET", "queues", "nowhere")
     site.go("log")
     site.page.get_by_label("Search the log").press_sequentially("no record has this")
@@ -230,7 +237,7 @@ def test_the_log_is_searched(api, site):
     site.see("No record has it")
 
 
-def test_a_wrong_password_is_refused_and_a_logout_ends_the_session(open_page):
+def test_a_wrong_password_is_refused_and_a_logout_ends_the_session(open_page: OpenPage) -> None:
     site = open_page(user=None)
     site.page.get_by_label("User").fill("guest")
     site.page.get_by_label("Password").fill("wrong")
@@ -241,14 +248,16 @@ def test_a_wrong_password_is_refused_and_a_logout_ends_the_session(open_page):
     site.page.get_by_label("Password").wait_for()
 
 
-def test_an_address_with_user_and_password_leads_to_the_login(broker, site):
-    page = site.page.context.browser.new_page()
+def test_an_address_with_user_and_password_leads_to_the_login(broker: RunningBroker, site: Site) -> None:
+    browser = site.page.context.browser
+    assert browser is not None
+    page = browser.new_page()
     page.goto(f"http://guest:guest@127.0.0.1:{broker.http_port}/")
     page.get_by_label("User").wait_for()
     page.close()
 
 
-def test_a_session_that_ends_leads_to_the_login(api, open_page):
+def test_a_session_that_ends_leads_to_the_login(api: API, open_page: OpenPage) -> None:
     api.request("PUT", "users", "gone", json={"password": "secret", "tags": "monitoring"})
     site = open_page("gone", "secret")
     api.request("DELETE", "users", "gone")
@@ -256,7 +265,7 @@ def test_a_session_that_ends_leads_to_the_login(api, open_page):
 
 
 @not_in_firefox("Tab leads on through Firefox's own bars, where playwright does not follow")
-def test_everything_is_reached_by_keyboard(api, channel, open_page):
+def test_everything_is_reached_by_keyboard(api: API, channel: BlockingChannel, open_page: OpenPage) -> None:
     channel.queue_declare("by-hand", durable=True)
     site = open_page(user=None)
     keyboard = site.page.keyboard
@@ -279,7 +288,7 @@ def test_everything_is_reached_by_keyboard(api, channel, open_page):
     until(lambda: site.page.evaluate("document.activeElement.textContent") == "Purge")
 
 
-def focus_on(site, role, text):
+def focus_on(site: Site, role: Literal["link", "button"], text: str) -> None:
     """Press Tab until the link or button of this text (and maybe a count) has the focus, once it is there."""
     site.page.get_by_role(role, name=re.compile(rf"^{text}\s*\d*$")).first.wait_for()
     for _ in range(80):

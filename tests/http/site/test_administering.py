@@ -2,16 +2,20 @@
 
 import pika
 import pytest
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.http.site.conftest import PHONE, OpenPage, Site
 from tests.http.site.test_views import problems
 from tests.waiting import until
+
+from jumpmq import RunningBroker
 
 pytestmark = pytest.mark.slow
 
 EVERYTHING = dict.fromkeys(("configure", "write", "read"), ".*")
 
 
-def test_routing_keys_of_a_user_are_restricted_changed_and_freed(api, broker, site):
+def test_routing_keys_of_a_user_are_restricted_changed_and_freed(api: API, broker: RunningBroker, site: Site) -> None:
     api.request("PUT", "users", "sensor", json={"password": "secret", "tags": ""})
     api.request("PUT", "permissions", "/", "sensor", json=EVERYTHING)
     site.go("permissions").press("Restrict").fill(user="sensor", write="^{username}[.]", read=".*").submit("Set")
@@ -36,7 +40,7 @@ def test_routing_keys_of_a_user_are_restricted_changed_and_freed(api, broker, si
     api.request("DELETE", "users", "sensor")
 
 
-def test_global_parameters_are_set_changed_and_deleted_by_policymakers(api, open_page):
+def test_global_parameters_are_set_changed_and_deleted_by_policymakers(api: API, open_page: OpenPage) -> None:
     api.request("PUT", "users", "planner", json={"password": "secret", "tags": "policymaker"})
     api.request("PUT", "users", "clerk", json={"password": "secret", "tags": "management"})
     api.request("PUT", "global-parameters", "cluster_name", json={"value": "here"})
@@ -57,7 +61,9 @@ def test_global_parameters_are_set_changed_and_deleted_by_policymakers(api, open
     api.request("DELETE", "global-parameters", "cluster_name")
 
 
-def test_a_virtual_host_is_traced_until_that_is_stopped(api, channel, open_page):
+def test_a_virtual_host_is_traced_until_that_is_stopped(
+    api: API, channel: BlockingChannel, open_page: OpenPage
+) -> None:
     api.request("PUT", "vhosts", "heard", json={"description": "kept", "default_queue_type": "quorum"})
     api.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     site = open_page().go("vhosts")
@@ -74,7 +80,7 @@ def test_a_virtual_host_is_traced_until_that_is_stopped(api, channel, open_page)
     api.request("DELETE", "vhosts", "heard")
 
 
-def test_logins_are_counted_on_the_page_of_their_node_and_reset(api, broker, site):
+def test_logins_are_counted_on_the_page_of_their_node_and_reset(api: API, broker: RunningBroker, site: Site) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.credentials = pika.PlainCredentials("guest", "wrong")
     for _ in range(2):

@@ -13,7 +13,7 @@ SOURCES = {
 }
 
 
-def test_imports_come_first_and_exports_are_taken_from_them():
+def test_imports_come_first_and_exports_are_taken_from_them() -> None:
     assert order(SOURCES, "main.js") == ["lib/base.js", "lib/sum.js", "main.js"]
     text = bundle(SOURCES, "main.js")
     assert "return { number: inner };" in text
@@ -23,7 +23,7 @@ def test_imports_come_first_and_exports_are_taken_from_them():
     assert "import { " not in text
 
 
-def test_what_is_loaded_later_has_bundled_modules_from_the_bundle():
+def test_what_is_loaded_later_has_bundled_modules_from_the_bundle() -> None:
     text = loaded_later("views/far.js", SOURCES["views/far.js"], order(SOURCES, "main.js"), "main.js")
     assert text.startswith('import { modules } from "../main.js"; const { add } = modules["lib/sum.js"];')
     assert 'import { other } from "./other.js";' in text
@@ -39,6 +39,6 @@ def test_what_is_loaded_later_has_bundled_modules_from_the_bundle():
         ({"lib/base.js": "import './sum.js';"}, "an unsupported form"),
     ],
 )
-def test_forms_that_are_not_understood_are_refused(changed, reason):
+def test_forms_that_are_not_understood_are_refused(changed: dict[str, str], reason: str) -> None:
     with pytest.raises(NotUnderstood, match=reason):
         bundle(SOURCES | changed, "main.js")

@@ -1,11 +1,18 @@
 """Causes that stay when traffic ends, and those that are mended with a button."""
 
+from __future__ import annotations
+
 import contextlib
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.http.site.conftest import Site
 from tests.http.site.test_trouble import window
 from tests.http.site.test_views import problems
 from tests.waiting import until
@@ -13,15 +20,19 @@ from tests.waiting import until
 import jumpmq
 from jumpmq.http.warnings import outages, watch
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+
 pytestmark = pytest.mark.slow
 
 
-def cause(site, kind):
+def cause(site: Site, kind: str) -> Locator:
     """The line of a kind of cause on the first page."""
     return site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text=kind).first
 
 
-def unfolded(site, kind):
+def unfolded(site: Site, kind: str) -> Locator:
     """The line, with what is told of the cause."""
     line = cause(site, kind)
     line.wait_for()
@@ -31,7 +42,9 @@ def unfolded(site, kind):
     return line
 
 
-def test_what_waits_without_inflow_is_told_until_it_is_gone(api, channel, site, monkeypatch):
+def test_what_waits_without_inflow_is_told_until_it_is_gone(
+    api: API, channel: BlockingChannel, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "HELD", 0.5)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave", "x-message-ttl": 0}
     channel.queue_declare("grave", durable=True)
@@ -52,7 +65,9 @@ def test_what_waits_without_inflow_is_told_until_it_is_gone(api, channel, site, 
         api.request("DELETE", "queues", "/", name)
 
 
-def test_that_all_clients_went_at_once_and_that_publishing_stopped(api, broker, site, monkeypatch):
+def test_that_all_clients_went_at_once_and_that_publishing_stopped(
+    api: API, broker: jumpmq.RunningBroker, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outages, "SILENT", 3.0)
     monkeypatch.setattr(outages, "BEFORE", 6.0)
     with contextlib.ExitStack() as stack:
@@ -77,7 +92,7 @@ def test_that_all_clients_went_at_once_and_that_publishing_stopped(api, broker, 
     assert told.get_by_role("link", name="Connections").count() == 1
 
 
-def test_messages_of_a_hidden_queue_are_moved_to_its_exchange(api, channel, site):
+def test_messages_of_a_hidden_queue_are_moved_to_its_exchange(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("hits", durable=True)
     publish(channel, "hits", [b"%d" % number for number in range(9)])
     channel.exchange_declare("hits", "x-modulus-hash", durable=True)
@@ -95,7 +110,7 @@ def test_messages_of_a_hidden_queue_are_moved_to_its_exchange(api, channel, site
 
 
 @pytest.fixture
-def damaged(tmp_path):
+def damaged(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     """A broker of whose queue the messages are gone from the disk."""
     with (
         jumpmq.running(data_dir=tmp_path) as running,
@@ -110,7 +125,9 @@ def damaged(tmp_path):
     shutil.rmtree(tmp_path)
 
 
-def test_losses_are_listed_and_acknowledged_by_administrators_alone(damaged, browser, pictures):
+def test_losses_are_listed_and_acknowledged_by_administrators_alone(
+    damaged: jumpmq.RunningBroker, browser: Browser, pictures: Path
+) -> None:
     api = API(damaged.http_url)
     api.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     with window(browser, pictures, damaged.http_port, "watcher", "secret") as site:

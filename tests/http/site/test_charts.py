@@ -1,23 +1,33 @@
 """Charts: the values under the pointer, in all of them; a part that was chosen stays; what happened is marked."""
 
 import re
+from functools import partial
 
 import pytest
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import Site, bounding
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 
-def values(site, chart):
+
+def values(site: Site, chart: int) -> str:
     """What stands beside the lines of a chart."""
     return site.page.locator(".chart").nth(chart).inner_text()
 
 
-def samples(api, name="followed"):
-    return api.get("history", "queues", "/", name)["at"]
+def has_time(site: Site, chart: int) -> bool:
+    return re.search(r"\d\d:\d\d:\d\d", values(site, chart)) is not None
+
+
+def samples(api: API, name: str = "followed") -> list[float]:
+    at: list[float] = api.get("history", "queues", "/", name)["at"]
+    return at
 
 
 @pytest.mark.slow
-def test_values_zoom_and_marks(api, broker, channel, site):
+def test_values_zoom_and_marks(api: API, broker: RunningBroker, channel: BlockingChannel, site: Site) -> None:
     for name in ("followed", "beside"):
         channel.queue_declare(name, durable=True)
         samples(api, name)
@@ -35,10 +45,10 @@ def test_values_zoom_and_marks(api, broker, channel, site):
         assert re.match(r"\d\d:\d\d:\d\d \S", line), line
     until(lambda: len(samples(api)) > 5)
     plots = site.page.locator(".chart .u-over")
-    box = plots.first.bounding_box()
+    box = bounding(plots.first)
     site.page.mouse.move(box["x"] + 3, box["y"] + 40)
     for chart in (0, 1):
-        until(lambda chart=chart: re.search(r"\d\d:\d\d:\d\d", values(site, chart)))
+        until(partial(has_time, site, chart))
     assert re.search(r"ready\s+0", values(site, 1)), "the first sample was of an empty queue"
     site.page.mouse.down()
     site.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40, steps=5)

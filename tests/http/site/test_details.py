@@ -1,21 +1,33 @@
 """Details that are easily lost: what comes first, what is said without colour, and what fits 320 pixels."""
 
+from __future__ import annotations
+
 import re
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import pytest
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import OpenPage, Site, bounding
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
 
 pytestmark = pytest.mark.slow
 
 
-def kinds(site):
+def kinds(site: Site) -> list[str]:
     """The causes on the first page, in order: what each is, and what it is about."""
     lines = site.page.get_by_label("Warnings").locator(".incidents > li > .line")
     return [re.sub(r"\s+", " ", one) for one in lines.all_inner_texts()]
 
 
-def test_what_is_urgent_and_then_what_is_full_first_stands_first(api, channel, site):
+def test_what_is_urgent_and_then_what_is_full_first_stands_first(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     """Causes that began earlier stand below."""
     channel.queue_declare("unattended", durable=True)
     publish(channel, "unattended", [b"x"] * 150)
@@ -28,7 +40,7 @@ def test_what_is_urgent_and_then_what_is_full_first_stands_first(api, channel, s
 
     names = ("brimful", "sooner", "later", "unattended")
 
-    def told():
+    def told() -> list[str] | Literal[False]:
         for name in ("later", "sooner"):
             for _ in range(20):
                 channel.basic_publish("", name, b"x")
@@ -47,7 +59,7 @@ def test_what_is_urgent_and_then_what_is_full_first_stands_first(api, channel, s
         channel.queue_delete(name)
 
 
-def test_too_few_messages_are_no_verdict_on_a_ring(channel, site):
+def test_too_few_messages_are_no_verdict_on_a_ring(channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("young", "x-consistent-hash", durable=True)
     for number in range(8):
         channel.queue_declare(f"young-{number}", durable=True)
@@ -63,7 +75,7 @@ def test_too_few_messages_are_no_verdict_on_a_ring(channel, site):
         channel.queue_delete(f"young-{number}")
 
 
-def test_answers_are_compressed_and_have_the_columns_that_are_drawn(channel, site):
+def test_answers_are_compressed_and_have_the_columns_that_are_drawn(channel: BlockingChannel, site: Site) -> None:
     for number in range(40):
         channel.queue_declare(f"column-{number}", durable=True)
     with site.page.expect_response(lambda answer: "/api/queues?" in answer.url and "page_size=50" in answer.url) as got:
@@ -75,7 +87,7 @@ def test_answers_are_compressed_and_have_the_columns_that_are_drawn(channel, sit
         channel.queue_delete(f"column-{number}")
 
 
-def test_a_queue_without_a_past_says_so_and_not_zero(channel, site):
+def test_a_queue_without_a_past_says_so_and_not_zero(channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("unseen", durable=True)
     site.page.route("**/api/history/queues/**", lambda route: route.fulfill(json={"at": [], "events": []}))
     site.go("queues", "/", "unseen").see("Recording started now; first points in 5 s")
@@ -84,7 +96,7 @@ def test_a_queue_without_a_past_says_so_and_not_zero(channel, site):
     channel.queue_delete("unseen")
 
 
-def test_a_cause_of_another_day_has_its_day(api, site):
+def test_a_cause_of_another_day_has_its_day(api: API, site: Site) -> None:
     node = api.get("overview")["node"]
     one = {"kind": "memory", "severity": "warning", "object": "node", "vhost": "", "name": node, "queue": ""}
     one |= {"text": "Short.", "advice": "Look.", "messages": 0, "growth": 0.0, "full_in": None, "since": 86400.0}
@@ -96,7 +108,9 @@ def test_a_cause_of_another_day_has_its_day(api, site):
     site.see("since .*1970")
 
 
-def test_a_sharded_exchange_leads_to_its_shards_and_what_was_moved_is_not_moved_twice(api, channel, site):
+def test_a_sharded_exchange_leads_to_its_shards_and_what_was_moved_is_not_moved_twice(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     channel.exchange_declare("parts", "x-modulus-hash", durable=True)
     body = {"pattern": "^parts$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
     api.request("PUT", "policies", "/", "parts", json=body)
@@ -116,7 +130,7 @@ def test_a_sharded_exchange_leads_to_its_shards_and_what_was_moved_is_not_moved_
     api.request("DELETE", "policies", "/", "parts")
 
 
-def test_the_first_field_of_a_dialog_has_the_focus_and_a_refused_login_the_user(api, open_page):
+def test_the_first_field_of_a_dialog_has_the_focus_and_a_refused_login_the_user(api: API, open_page: OpenPage) -> None:
     api.request("PUT", "users", "untagged", json={"password": "secret", "tags": ""})
     site = open_page(user=None)
     site.page.get_by_label("User").fill("untagged")
@@ -130,7 +144,7 @@ def test_the_first_field_of_a_dialog_has_the_focus_and_a_refused_login_the_user(
 @pytest.mark.parametrize(
     ("name", "shown"), [("\u202etxt.exe", '"\\u202etxt.exe"'), (" padded ", '" padded "'), ("a\tb", '"a\\u0009b"')]
 )
-def test_names_show_letters_that_cannot_be_seen(channel, site, name, shown):
+def test_names_show_letters_that_cannot_be_seen(channel: BlockingChannel, site: Site, name: str, shown: str) -> None:
     channel.queue_declare(name, durable=True)
     site.go("queues").page.get_by_text(shown, exact=True).wait_for()
     channel.queue_delete(name)
@@ -140,7 +154,9 @@ BELOW = """nodes => nodes.map(node => [node, node.lastElementChild].map(one => o
     .map(([all, contents]) => all - contents)"""
 
 
-def test_panels_are_as_high_as_what_they_hold_and_labels_of_a_form_in_line(api, channel, site):
+def test_panels_are_as_high_as_what_they_hold_and_labels_of_a_form_in_line(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     channel.queue_declare("lopsided", durable=True, arguments={f"x-note-{number}": number for number in range(8)})
     channel.exchange_declare("halves", "x-modulus-hash", durable=True)
     body = {"pattern": "^halves$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
@@ -160,11 +176,11 @@ def test_panels_are_as_high_as_what_they_hold_and_labels_of_a_form_in_line(api, 
     channel.queue_delete("lopsided")
 
 
-def bounding(place):
-    return place.bounding_box()
+def has_type(headings: Locator) -> bool:
+    return "Type" in [text.split("\n")[0] for text in headings.all_inner_texts()]
 
 
-def test_what_is_usual_is_not_marked_and_one_thing_has_one_name(api, channel, site):
+def test_what_is_usual_is_not_marked_and_one_thing_has_one_name(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("usual", durable=True)
     channel.queue_declare("unusual", durable=False, exclusive=True)
     site.go("queues").row("unusual").get_by_text("transient").wait_for()
@@ -176,7 +192,7 @@ def test_what_is_usual_is_not_marked_and_one_thing_has_one_name(api, channel, si
     assert "Mode" not in facts.all_inner_texts(), "it has none"
     for place in (("queues",), ("exchanges",), ("nodes", one["node"])):
         headings = site.go(*place).page.locator("main th")
-        until(lambda headings=headings: "Type" in [text.split("\n")[0] for text in headings.all_inner_texts()])
+        until(partial(has_type, headings))
         assert "Kind" not in headings.all_inner_texts(), place
 
 
@@ -191,7 +207,7 @@ RATES = {
 """What rates are called in tiles and legends, and, shorter, at the heads of columns."""
 
 
-def test_each_rate_has_one_name_in_all_views(channel, site):
+def test_each_rate_has_one_name_in_all_views(channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("rated", durable=True)
     publish(channel, "rated", [b"x"])
     found = {}

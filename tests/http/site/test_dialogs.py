@@ -1,13 +1,21 @@
 """Dialogs: each can be read as a whole, wherever its button is, and takes what is typed at once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
-from tests.http.site.conftest import PHONE, WIDE
+from tests.http.api import API
+from tests.http.site.conftest import PHONE, WIDE, OpenPage, bounding
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
 
 OVERFLOWS = "node => [node.scrollWidth > node.clientWidth, getComputedStyle(node).textAlign, node.scrollLeft]"
 
 
 @pytest.fixture(scope="module")
-def full(api):
+def full(api: API) -> str:
     """A host, a user and a policy with long names, so that rows have buttons that ask."""
     name = "a-long-name-of-a-host-in-which-many-queues-may-be-that-all-have-something-to-do"
     api.request("PUT", "vhosts", name)
@@ -18,7 +26,9 @@ def full(api):
 
 
 @pytest.mark.parametrize("viewport", [pytest.param(WIDE, marks=pytest.mark.slow), PHONE], ids=["wide", "phone"])
-def test_no_dialog_of_a_row_scrolls_sideways_or_hides_its_button(open_page, full, viewport):
+def test_no_dialog_of_a_row_scrolls_sideways_or_hides_its_button(
+    open_page: OpenPage, full: str, viewport: ViewportSize
+) -> None:
     site = open_page(viewport=viewport)
     for view in ("vhosts", "users", "permissions", "policies"):
         site.go(view)
@@ -29,7 +39,7 @@ def test_no_dialog_of_a_row_scrolls_sideways_or_hides_its_button(open_page, full
             dialog.wait_for()
             assert dialog.evaluate(OVERFLOWS) == [False, "start", 0], view
             sends = dialog.locator("form .buttons button")
-            box, outer = sends.bounding_box(), dialog.bounding_box()
+            box, outer = bounding(sends), bounding(dialog)
             assert outer["x"] <= box["x"] and box["x"] + box["width"] <= outer["x"] + outer["width"], view
             site.picture(f"dialog-{view}-{viewport['width']}")
             site.page.keyboard.press("Escape")

@@ -1,17 +1,21 @@
 """The way to what one looks for: by name from anywhere, by virtual host, by what is wrong, in the columns one wants."""
 
 import re
+from collections.abc import Iterator
 
 import pika
 import pytest
-from tests.http.api import publish
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
 from tests.http.site.test_views import problems
 from tests.waiting import until
 
+from jumpmq import RunningBroker
+
 
 @pytest.fixture(scope="module", autouse=True)
-def things(api, broker):
+def things(api: API, broker: RunningBroker) -> Iterator[None]:
     """Two virtual hosts, with queues that are full, unattended and neither."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
@@ -28,11 +32,11 @@ def things(api, broker):
     connection.close()
 
 
-def names(site):
+def names(site: Site) -> list[str]:
     return sorted(row.split()[0] for row in site.page.locator("main tbody tr").all_inner_texts())
 
 
-def test_queues_that_want_a_look(api, site):
+def test_queues_that_want_a_look(api: API, site: Site) -> None:
     until(lambda: [one["name"] for one in api.get("queues", where="full")] == ["orders-full"])
     until(lambda: [one["name"] for one in api.get("queues", "/", where="unattended")] == ["orders-full"])
     assert api.request("GET", "queues", params={"where": "odd"}).status_code == 400
@@ -49,7 +53,7 @@ def test_queues_that_want_a_look(api, site):
     assert site.page.get_by_role("columnheader", name="Type").count() == 0
 
 
-def test_any_place_by_its_name(site):
+def test_any_place_by_its_name(site: Site) -> None:
     site.page.keyboard.press("Control+k")
     box = site.page.get_by_role("dialog").get_by_role("combobox")
     box.fill("orders-i")
@@ -65,7 +69,7 @@ def test_any_place_by_its_name(site):
     site.page.get_by_role("heading", level=1, name="What if").wait_for()
 
 
-def test_one_virtual_host_alone(site):
+def test_one_virtual_host_alone(site: Site) -> None:
     site.go("vhosts").row("second").get_by_role("button", name="second").click()
     site.page.get_by_role("heading", level=1, name="Queues").wait_for()
     until(lambda: names(site) == ["elsewhere"])
@@ -78,7 +82,9 @@ def test_one_virtual_host_alone(site):
 
 
 @pytest.mark.slow
-def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(api, broker, channel, open_page):
+def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(
+    api: API, broker: RunningBroker, channel: BlockingChannel, open_page: OpenPage
+) -> None:
     api.request("PUT", "vhost-limits", "second", "max-queues", json={"value": 50})
     api.request("PUT", "vhost-limits", "/", "max-queues", json={"value": 500})
     channel.queue_declare("told", durable=True, arguments={"x-queue-type": "stream"})
@@ -117,7 +123,7 @@ def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(api, broker, c
         api.request("DELETE", "queues", "second", "elsewhere", "contents")
 
 
-def test_the_menu_counts_and_marks_what_is_wrong(open_page):
+def test_the_menu_counts_and_marks_what_is_wrong(open_page: OpenPage) -> None:
     site = open_page()
     queues = site.page.get_by_role("link", name="Queues")
     until(lambda: queues.locator(".of").all_inner_texts() == ["4"])
@@ -125,14 +131,16 @@ def test_the_menu_counts_and_marks_what_is_wrong(open_page):
     phone = open_page(viewport=PHONE)
     cause = phone.page.get_by_label("Warnings").get_by_role("listitem").first
     cause.wait_for()
-    box = cause.bounding_box()
+    box = bounding(cause)
     assert box["y"] + box["height"] < PHONE["height"], "the cause is on the first screen of a phone"
     wide = phone.picture("overview-phone").page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0, "the head has room for the choice of a virtual host"
 
 
 @pytest.mark.slow
-def test_a_key_is_followed_from_the_palette_to_its_messages(api, channel, open_page):
+def test_a_key_is_followed_from_the_palette_to_its_messages(
+    api: API, channel: BlockingChannel, open_page: OpenPage
+) -> None:
     channel.exchange_declare("by-customer", "x-consistent-hash", durable=True)
     for number in range(8):
         channel.queue_declare(f"customers-{number}", durable=True)

@@ -1,8 +1,9 @@
 """The first minute with a broker: an address, a program, traffic to look at; causes with what mends them."""
 
 import pytest
-from tests.http.api import publish
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import PHONE, OpenPage, Site
 from tests.http.site.test_operators import amqp_port
 from tests.http.site.test_views import problems
 from tests.waiting import until
@@ -10,7 +11,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 
-def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api, open_page):
+def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api: API, open_page: OpenPage) -> None:
     for look in ({"scheme": "dark"}, {"viewport": PHONE}, {}):
         site = open_page(**look)
         site.see(f"amqp://127.0.0.1:{amqp_port(api)}")
@@ -42,7 +43,7 @@ def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api, open_pag
     until(lambda: not api.get("queues"))
 
 
-def test_a_cause_leads_to_what_mends_it(api, channel, site):
+def test_a_cause_leads_to_what_mends_it(api: API, channel: BlockingChannel, site: Site) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 0}
     channel.queue_declare("dead", durable=True)
     channel.queue_declare("dying", durable=True, arguments=dead)

@@ -1,16 +1,23 @@
 """The picture of what goes through an exchange: publishers, queues and consumers, wide where much goes."""
 
 import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import pika
 import pytest
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.http.site.conftest import PHONE, OpenPage, Site
 from tests.http.site.test_views import problems
 from tests.waiting import until
 
+from jumpmq import RunningBroker
+
 
 @pytest.fixture
-def client(broker):
+def client(broker: RunningBroker) -> Iterator[BlockingChannel]:
     """A connection that its client has named, and a channel of it."""
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "web <shop> & co"}
@@ -19,25 +26,31 @@ def client(broker):
     connection.close()
 
 
-def bound(channel, exchange, names):
+def bound(channel: BlockingChannel, exchange: str, names: Iterable[str]) -> None:
     channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
     for name in names:
         channel.queue_declare(name, durable=True)
         channel.queue_bind(name, exchange, "1")
 
 
-def boxes(site):
+def boxes(site: Site) -> list[str]:
     return [text.replace("\n", " ") for text in site.page.locator(".flow svg svg .name").all_text_contents()]
 
 
+def is_drawn(site: Site, name: str) -> bool:
+    return name in boxes(site)
+
+
 @pytest.mark.slow
-def test_what_comes_in_faster_than_it_goes_out_is_red_and_leads_to_its_queue(api, channel, client, open_page):
+def test_what_comes_in_faster_than_it_goes_out_is_red_and_leads_to_its_queue(
+    api: API, channel: BlockingChannel, client: BlockingChannel, open_page: OpenPage
+) -> None:
     bound(channel, "sales", [f"sales-{number}" for number in range(4)])
     client.basic_consume("sales-0", lambda *_: None, auto_ack=True)
     site = open_page().go("flow", "/", "sales")
     until(lambda: "none connected" in boxes(site))
 
-    def excess_is_drawn():
+    def excess_is_drawn() -> bool:
         for number in range(400):
             client.basic_publish("sales", f"customer-{number}", b"sale")
         client.connection.process_data_events(0)
@@ -65,7 +78,9 @@ def test_what_comes_in_faster_than_it_goes_out_is_red_and_leads_to_its_queue(api
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_middle_of_many_queues_is_folded(channel, client, open_page, look, options):
+def test_the_middle_of_many_queues_is_folded(
+    channel: BlockingChannel, client: BlockingChannel, open_page: OpenPage, look: str, options: dict[str, Any]
+) -> None:
     bound(channel, "many", [f"many-of-them-{number:02}" for number in range(64)])
     for number in range(64):
         for _ in range(number):
@@ -86,7 +101,7 @@ def test_the_middle_of_many_queues_is_folded(channel, client, open_page, look, o
     assert not re.search("[0-9] more", " ".join(boxes(site)))
 
 
-def test_hostile_names_are_text_on_one_line_and_nothing_may_move(channel, open_page):
+def test_hostile_names_are_text_on_one_line_and_nothing_may_move(channel: BlockingChannel, open_page: OpenPage) -> None:
     names = ["<img src=x onerror=alert(1)>", "\u202egnp.exe", "漢字" * 40, "a" * 250, " "]
     bound(channel, "odd </svg>", names)
     site = open_page().go("flow", "/", "odd </svg>")
@@ -99,12 +114,14 @@ def test_hostile_names_are_text_on_one_line_and_nothing_may_move(channel, open_p
     site.picture("light-flow-odd")
 
 
-def test_an_exchange_without_queues_says_so(channel, site):
+def test_an_exchange_without_queues_says_so(channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("lonely", "x-consistent-hash", durable=True)
     site.go("flow", "/", "lonely").see("Nothing is bound to this exchange")
 
 
-def test_a_consumer_group_and_a_group_of_readers_are_among_the_consumers(api, channel, client, site):
+def test_a_consumer_group_and_a_group_of_readers_are_among_the_consumers(
+    api: API, channel: BlockingChannel, client: BlockingChannel, site: Site
+) -> None:
     bound(channel, "shared", ["shared-0", "shared-1"])
     bound(channel, "read", ["read-0"])
     client.basic_qos(prefetch_count=10)
@@ -112,13 +129,13 @@ def test_a_consumer_group_and_a_group_of_readers_are_among_the_consumers(api, ch
     api.post("readers", "/", "nightly", "reserve", body={"queues": {"read-0": None}, "max_messages": 3, "lease": 600})
     for exchange, kind, name in (("shared", "group", "billing"), ("read", "reader", "nightly")):
         site.go("flow", "/", exchange)
-        until(lambda wanted=name: wanted in boxes(site))
+        until(partial(is_drawn, site, name))
         told = api.get("exchanges", "/", exchange, "flow")
         assert [(one["kind"], one["name"]) for one in told["consumers"]] == [(kind, name)]
 
 
 @pytest.mark.parametrize("queues", ["3", "65", "-1", "x"])
-def test_an_impossible_number_of_queues_is_refused(api, channel, queues):
+def test_an_impossible_number_of_queues_is_refused(api: API, channel: BlockingChannel, queues: str) -> None:
     bound(channel, "sales", ["sales-0"])
     answer = api.request("GET", "exchanges", "/", "sales", "flow", params={"queues": queues})
     assert (answer.status_code, "queues" in answer.json()["reason"]) == (400, True)

@@ -1,14 +1,20 @@
 """The page's views of consumer groups, and of why a message is not delivered."""
 
+from collections.abc import Iterator
+
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.http.site.conftest import Site
 from tests.waiting import until
 
+from jumpmq import RunningBroker
 from jumpmq.queues.slots import slot_of
 
 
 @pytest.mark.slow
-def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
+def test_a_group_is_shown_with_who_has_what_and_what_drains(site: Site, api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("payments", durable=True, arguments={"x-slots": 4})
     channel.confirm_delivery()
     channel.basic_qos(prefetch_count=2)
@@ -33,7 +39,7 @@ def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
     site.follow(site.page.get_by_role("link", name="why is a message not delivered?")).see("Slots")
 
 
-def test_members_without_a_name_have_that_of_their_connection(site, broker):
+def test_members_without_a_name_have_that_of_their_connection(site: Site, broker: RunningBroker) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "job-runner"}
     with pika.BlockingConnection(parameters) as connection:
@@ -48,7 +54,7 @@ def test_members_without_a_name_have_that_of_their_connection(site, broker):
 
 
 @pytest.fixture
-def waiting(channel):
+def waiting(channel: BlockingChannel) -> Iterator[BlockingChannel]:
     """Keys that have moved from a queue with 40 messages to another, and 40 more."""
     channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     channel.confirm_delivery()
@@ -61,7 +67,9 @@ def waiting(channel):
     channel.exchange_delete("tasks")
 
 
-def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(site, api, waiting):
+def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(
+    site: Site, api: API, waiting: BlockingChannel
+) -> None:
     (fence,) = api.get("fences")
     site.go("groups")
     row = site.page.get_by_label("Keys that wait").get_by_role("row").filter(has_text="tasks-1")
@@ -81,12 +89,12 @@ def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(site, api, wa
     assert api.get("fences") == []
 
 
-def why(api, key):
+def why(api: API, key: str) -> str:
     response = api.request("GET", "queues", "/", "tasks-2", "explain", params={"key": key})
-    return response.json()["reason"]
+    return str(response.json()["reason"])
 
 
-def test_an_offset_is_set_and_deleted(site, api, channel):
+def test_an_offset_is_set_and_deleted(site: Site, api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream"})
     channel.confirm_delivery()
     for _ in range(5):

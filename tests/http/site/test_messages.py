@@ -1,5 +1,7 @@
 """Messages on the page: found without being taken, read, copied as a program, chosen and moved."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import os
@@ -7,19 +9,29 @@ import re
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.http.site.conftest import PHONE, OpenPage, Site
 from tests.http.site.test_views import problems
 from tests.waiting import until
+
+from jumpmq import RunningBroker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 
 
 @pytest.fixture
-def letters(api, channel):
+def letters(api: API, channel: BlockingChannel) -> Iterator[BlockingChannel]:
     """A queue of 70 messages in JSON, of two customers, behind each of which is one that is no text."""
     channel.queue_declare("letters", durable=True)
     for number in range(70):
@@ -31,11 +43,13 @@ def letters(api, channel):
     channel.queue_delete("letters")
 
 
-def rows(site):
+def rows(site: Site) -> Locator:
     return site.page.get_by_label("Messages", exact=True).get_by_role("listitem")
 
 
-def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site):
+def test_they_are_found_read_and_copied_as_a_program(
+    api: API, broker: RunningBroker, letters: BlockingChannel, site: Site
+) -> None:
     site.go("messages", "/", "letters").see("50 matches in the first 50 of 70 messages")
     site.press("Search on").see("70 matches in 70 messages")
     site.fill(header="customer", value="acme-1", text='order": 3').press("Search").see("6 matches in 70 messages")
@@ -59,7 +73,7 @@ def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site)
     assert site.page.evaluate("window.hacked") is None
 
 
-def test_a_choice_and_all_that_match_are_moved(api, letters, site):
+def test_a_choice_and_all_that_match_are_moved(api: API, letters: BlockingChannel, site: Site) -> None:
     letters.queue_declare("aside", durable=True)
     site.go("messages", "/", "letters")
     for number in (2, 5):
@@ -77,7 +91,7 @@ def test_a_choice_and_all_that_match_are_moved(api, letters, site):
     until(lambda: (api.counts("letters"), api.counts("aside")) == ((34, 0), (36, 0)))
 
 
-def test_a_choice_is_deleted_after_a_question(api, letters, open_page):
+def test_a_choice_is_deleted_after_a_question(api: API, letters: BlockingChannel, open_page: OpenPage) -> None:
     api.request("PUT", "users", "looker", json={"password": "secret", "tags": "management"})
     api.request("PUT", "permissions", "/", "looker", json={"configure": "", "write": ".*", "read": "^$"})
     site = open_page().go("messages", "/", "letters")
@@ -99,7 +113,9 @@ def test_a_choice_is_deleted_after_a_question(api, letters, open_page):
     stranger.see("read access to queue 'letters' in vhost '/' refused for user 'looker'")
 
 
-def test_payloads_are_decompressed_and_shown_in_hexadecimal(api, letters, open_page):
+def test_payloads_are_decompressed_and_shown_in_hexadecimal(
+    api: API, letters: BlockingChannel, open_page: OpenPage
+) -> None:
     letters.queue_declare("packed", durable=True)
     bodies = [
         (gzip.compress(b'{"order": 7}'), "gzip"),
@@ -133,7 +149,7 @@ def test_payloads_are_decompressed_and_shown_in_hexadecimal(api, letters, open_p
     letters.queue_delete("packed")
 
 
-def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):
+def test_a_stream_by_offset_and_time_on_a_phone(api: API, letters: BlockingChannel, open_page: OpenPage) -> None:
     letters.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
     for number in range(60):
         letters.basic_publish("", "log", b"\xff" if number == 59 else b"line %d" % number)
@@ -149,7 +165,9 @@ def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):
     assert site.page.get_by_role("button", name="Move").count() == 0
 
 
-def test_browsing_disturbs_nothing_and_getting_says_that_it_does(api, letters, site):
+def test_browsing_disturbs_nothing_and_getting_says_that_it_does(
+    api: API, letters: BlockingChannel, site: Site
+) -> None:
     site.go("queues", "/", "letters")
     browse = site.page.get_by_role("link", name="Browse messages", exact=True)
     get = site.page.get_by_role("button", name="Get messages", exact=True)
@@ -169,7 +187,7 @@ def test_browsing_disturbs_nothing_and_getting_says_that_it_does(api, letters, s
     assert [one["redelivered"] for one in got] == [True, True, False]
 
 
-def test_the_dialog_that_moves_has_the_fields_that_its_target_needs(letters, site):
+def test_the_dialog_that_moves_has_the_fields_that_its_target_needs(letters: BlockingChannel, site: Site) -> None:
     site.go("queues", "/", "letters").press("Move messages")
     dialog = site.page.get_by_role("dialog")
     assert dialog.get_by_label("To", exact=True).input_value() == "Original queue (x-death)"

@@ -3,30 +3,43 @@
 That takes three clicks at most, on a light page, on a dark one and on a phone.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from tests.http.site.conftest import PHONE
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API
+from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
 from tests.http.site.test_trouble import window
 from tests.http.site.test_views import problems
 
 import jumpmq
 
-LOOKS = {"light": {}, "dark": {"scheme": "dark"}, "phone": {"viewport": PHONE}}
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+
+Looks = Callable[[], Iterator[tuple[str, Site]]]
+
+LOOKS: dict[str, dict[str, Any]] = {"light": {}, "dark": {"scheme": "dark"}, "phone": {"viewport": PHONE}}
 COUNT = "window.clicks = 0; addEventListener('click', event => { window.clicks += event.isTrusted }, true)"
 CLICKS = 3
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
     """A broker for all: each of the tests takes away what it made."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("story") / "data") as running:
         yield running
 
 
 @pytest.fixture
-def orders(channel):
+def orders(channel: BlockingChannel) -> Iterator[BlockingChannel]:
     """An exchange that hashes the header ``customer`` over four queues."""
     channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments={"hash-header": "customer"})
     names = [f"orders-{number}" for number in range(1, 5)]
@@ -39,17 +52,17 @@ def orders(channel):
         channel.queue_delete(name)
 
 
-def send(channel, customers):
+def send(channel: BlockingChannel, customers: Iterable[str | None]) -> None:
     for customer in customers:
         headers = {} if customer is None else {"customer": customer}
         channel.basic_publish("orders", "", b"order", pika.BasicProperties(headers=headers))
 
 
 @pytest.fixture
-def looks(open_page):
+def looks(open_page: OpenPage) -> Looks:
     """The page as it is seen first, in each look by its name; whoever clicks more often than is allowed fails."""
 
-    def seen():
+    def seen() -> Iterator[tuple[str, Site]]:
         for look, options in LOOKS.items():
             site = open_page(**options)
             site.page.evaluate(COUNT)
@@ -60,25 +73,25 @@ def looks(open_page):
     return seen
 
 
-def unfold(found):
+def unfold(found: Locator) -> None:
     folded = found.locator("[aria-expanded=false]")
     if folded.count():
         folded.first.click()
 
 
-def answer(site, kind, text):
+def answer(site: Site, kind: str, text: str) -> Locator:
     """The warning of this kind, once its text says so: the last of the messages may still be on their way."""
     warnings = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text=kind)
     found = warnings.filter(has_text=re.compile(text)).first
     found.wait_for()
-    box, height = found.bounding_box(), site.page.viewport_size["height"]
-    assert box["y"] + 30 < height, "it is on the first screen"
+    screen = site.page.viewport_size
+    assert screen is not None and bounding(found)["y"] + 30 < screen["height"], "it is on the first screen"
     unfold(found)
     return found
 
 
 @pytest.mark.slow
-def test_a_hot_key(orders, looks):
+def test_a_hot_key(orders: BlockingChannel, looks: Looks) -> None:
     send(orders, ["acme" if number % 5 < 2 else f"customer-{number}" for number in range(2000)])
     for look, site in looks():
         found = answer(site, "hot key", "The key 'acme' has (3[5-9]|4[0-5]) % of the messages to 'orders'")
@@ -91,7 +104,7 @@ def test_a_hot_key(orders, looks):
 
 
 @pytest.mark.slow
-def test_a_missing_header(orders, looks):
+def test_a_missing_header(orders: BlockingChannel, looks: Looks) -> None:
     send(orders, [f"customer-{number}" for number in range(600)] + [None] * 400)
     for look, site in looks():
         found = answer(site, "missing header", "400 of 1,000 recent messages to 'orders' lack the header 'customer'")
@@ -102,7 +115,7 @@ def test_a_missing_header(orders, looks):
 
 
 @pytest.mark.slow
-def test_a_shard_without_a_consumer(api, channel, looks):
+def test_a_shard_without_a_consumer(api: API, channel: BlockingChannel, looks: Looks) -> None:
     channel.exchange_declare("clicks", "x-modulus-hash", durable=True)
     body = {"pattern": "^clicks$", "definition": {"shards-per-node": 4}, "apply-to": "exchanges"}
     api.request("PUT", "policies", "/", "shard-clicks", json=body)
@@ -125,7 +138,7 @@ def test_a_shard_without_a_consumer(api, channel, looks):
 
 
 @pytest.mark.slow
-def test_a_slow_consumer(broker, channel, looks):
+def test_a_slow_consumer(broker: jumpmq.RunningBroker, channel: BlockingChannel, looks: Looks) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "printer in the cellar"}
     channel.queue_declare("invoices", durable=True)
@@ -151,7 +164,7 @@ def test_a_slow_consumer(broker, channel, looks):
 
 
 @pytest.mark.slow
-def test_keys_that_wait_for_a_slow_queue(channel, looks):
+def test_keys_that_wait_for_a_slow_queue(channel: BlockingChannel, looks: Looks) -> None:
     channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     channel.confirm_delivery()
     channel.basic_qos(prefetch_count=10)
@@ -175,7 +188,7 @@ def test_keys_that_wait_for_a_slow_queue(channel, looks):
         channel.queue_delete(name)
 
 
-def test_nothing_is_wrong(tmp_path, browser, pictures):
+def test_nothing_is_wrong(tmp_path: Path, browser: Browser, pictures: Path) -> None:
     """On a broker of its own: that the traffic of the tests before ended is a cause."""
     with jumpmq.running(data_dir=tmp_path) as running, window(browser, pictures, running.http_port) as site:
         site.see("No problems")

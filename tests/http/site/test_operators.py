@@ -7,19 +7,23 @@ import time
 import pika
 import pytest
 import requests
-from tests.http.api import publish
-from tests.http.site.conftest import WIDE
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic
+from tests.http.api import API, publish
+from tests.http.site.conftest import WIDE, OpenPage, Site, bounding
 from tests.http.site.test_views import problems
 from tests.waiting import until
+
+from jumpmq import RunningBroker
 
 pytestmark = pytest.mark.slow
 
 
-def hash_of(site):
-    return site.page.evaluate("location.hash")
+def hash_of(site: Site) -> str:
+    return str(site.page.evaluate("location.hash"))
 
 
-def test_an_address_shows_a_colleague_the_same(api, channel, open_page):
+def test_an_address_shows_a_colleague_the_same(api: API, channel: BlockingChannel, open_page: OpenPage) -> None:
     api.request("PUT", "vhosts", "second", json={})
     api.request("PUT", "queues", "second", "elsewhere", json={"durable": True})
     channel.queue_declare("here", durable=True)
@@ -45,7 +49,9 @@ def test_an_address_shows_a_colleague_the_same(api, channel, open_page):
     api.request("DELETE", "vhosts", "second")
 
 
-def test_queues_are_filtered_with_counts_chosen_purged_and_deleted(api, channel, site):
+def test_queues_are_filtered_with_counts_chosen_purged_and_deleted(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     for number in range(3):
         channel.queue_declare(f"many-{number}", durable=True, arguments={"x-max-length": 5})
         publish(channel, f"many-{number}", [b"x"] * 5)
@@ -73,7 +79,7 @@ def test_queues_are_filtered_with_counts_chosen_purged_and_deleted(api, channel,
     channel.queue_delete("many-kept")
 
 
-def test_arguments_are_asked_for_by_name(api, site):
+def test_arguments_are_asked_for_by_name(api: API, site: Site) -> None:
     site.go("queues").press("Declare a queue").fill(name="helped", type="quorum")
     site.page.get_by_label("Set common arguments").check()
     site.fill(**{"x-slots": "16", "x-dead-letter-exchange": "amq.fanout", "x-max-length": "50"}).submit("Declare")
@@ -89,7 +95,7 @@ def test_arguments_are_asked_for_by_name(api, site):
     api.request("DELETE", "exchanges", "/", "by-id")
 
 
-def test_messages_of_a_hashed_property_are_found_in_all_queues(api, channel, site):
+def test_messages_of_a_hashed_property_are_found_in_all_queues(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("by-order", "x-consistent-hash", durable=True, arguments={"hash-property": "message_id"})
     for number in range(3):
         channel.queue_declare(f"by-order-{number}", durable=True)
@@ -109,7 +115,7 @@ def test_messages_of_a_hashed_property_are_found_in_all_queues(api, channel, sit
         channel.queue_delete(f"by-order-{number}")
 
 
-def test_a_thousand_bindings_are_searched_and_take_little_room(api, channel, site):
+def test_a_thousand_bindings_are_searched_and_take_little_room(api: API, channel: BlockingChannel, site: Site) -> None:
     channel.exchange_declare("wide", "x-consistent-hash", durable=True)
     for number in range(300):
         channel.queue_declare(f"wide-{number:03}", durable=True)
@@ -123,7 +129,7 @@ def test_a_thousand_bindings_are_searched_and_take_little_room(api, channel, sit
     site.press("Unbind", site.row("wide-299"))
     button = site.page.get_by_role("button", name="Make these changes")
     button.wait_for()
-    assert button.bounding_box()["y"] < WIDE["height"], "seen without scrolling"
+    assert bounding(button)["y"] < WIDE["height"], "seen without scrolling"
     site.press("Make these changes").submit("Make these changes")
     until(lambda: len(api.get("exchanges", "/", "wide", "ring")["destinations"]) == 299)
     channel.exchange_delete("wide")
@@ -131,7 +137,9 @@ def test_a_thousand_bindings_are_searched_and_take_little_room(api, channel, sit
         channel.queue_delete(f"wide-{number:03}")
 
 
-def test_a_policy_that_loses_messages_is_saved_without_scrolling(api, channel, open_page):
+def test_a_policy_that_loses_messages_is_saved_without_scrolling(
+    api: API, channel: BlockingChannel, open_page: OpenPage
+) -> None:
     channel.queue_declare("shortened", durable=True)
     publish(channel, "shortened", [b"x"] * 9)
     site = open_page(viewport={"width": 1360, "height": 560})
@@ -141,7 +149,7 @@ def test_a_policy_that_loses_messages_is_saved_without_scrolling(api, channel, o
     site.press("Save", dialog)
     again = dialog.get_by_role("button", name="Save all the same")
     again.wait_for()
-    outer, box = dialog.bounding_box(), again.bounding_box()
+    outer, box = bounding(dialog), bounding(again)
     assert box["y"] + box["height"] <= outer["y"] + outer["height"]
     again.click()
     until(lambda: api.counts("shortened") == (2, 0))
@@ -149,7 +157,9 @@ def test_a_policy_that_loses_messages_is_saved_without_scrolling(api, channel, o
     channel.queue_delete("shortened")
 
 
-def test_what_dead_letters_died_of_is_summed_and_messages_that_went_nowhere_counted(api, channel, site):
+def test_what_dead_letters_died_of_is_summed_and_messages_that_went_nowhere_counted(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
     channel.queue_declare("grave", durable=True)
     channel.queue_declare("expiring", durable=True, arguments=dead | {"x-message-ttl": 0})
@@ -169,8 +179,10 @@ def test_what_dead_letters_died_of_is_summed_and_messages_that_went_nowhere_coun
         channel.queue_delete(name)
 
 
-def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(broker, channel, site):
-    def connected(name):
+def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(
+    broker: RunningBroker, channel: BlockingChannel, site: Site
+) -> None:
+    def connected(name: str) -> pika.BlockingConnection:
         parameters = pika.URLParameters(broker.amqp_url)
         parameters.client_properties = {"connection_name": name}
         return pika.BlockingConnection(parameters)
@@ -179,20 +191,23 @@ def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(broker, chan
     publish(channel, "printed", [b"x"] * 200)
     ended, closed = threading.Event(), []
 
-    def work(name, pause):
+    def work(name: str, pause: float) -> None:
         connection = connected(name)
         taking = connection.channel()
         taking.basic_qos(prefetch_count=10)
-        taking.basic_consume(
-            "printed", lambda _, method, *__: (time.sleep(pause), taking.basic_ack(method.delivery_tag))
-        )
+
+        def take(channel: BlockingChannel, method: Basic.Deliver, *_: object) -> None:
+            time.sleep(pause)
+            channel.basic_ack(method.delivery_tag)
+
+        taking.basic_consume("printed", take)
         try:
             while not ended.is_set():
                 connection.process_data_events(0.1)
         except pika.exceptions.ConnectionClosedByBroker:
             closed.append(name)
 
-    def feed():
+    def feed() -> None:
         connection = connected("shop")
         publishing = connection.channel()
         while not ended.wait(0.02):
@@ -212,11 +227,11 @@ def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(broker, chan
     channel.queue_delete("printed")
 
 
-def amqp_port(api):
-    return next(one["port"] for one in api.get("overview")["listeners"] if one["protocol"] == "amqp")
+def amqp_port(api: API) -> int:
+    return next(int(one["port"]) for one in api.get("overview")["listeners"] if one["protocol"] == "amqp")
 
 
-def test_help_says_where_clients_connect_and_what_terms_mean(api, broker, site):
+def test_help_says_where_clients_connect_and_what_terms_mean(api: API, broker: RunningBroker, site: Site) -> None:
     site.go("rings").page.get_by_role("link", name="What is this?").click()
     site.page.get_by_role("heading", level=1, name="Help").wait_for()
     site.page.locator("#term-rings.lit").wait_for()
@@ -229,7 +244,7 @@ def test_help_says_where_clients_connect_and_what_terms_mean(api, broker, site):
     site.page.get_by_role("heading", level=1, name="Help").wait_for()
 
 
-def test_actions_and_what_the_palette_hides_are_reached(api, channel, site):
+def test_actions_and_what_the_palette_hides_are_reached(api: API, channel: BlockingChannel, site: Site) -> None:
     for number in range(9):
         channel.queue_declare(f"hidden-{number}", durable=True)
     site.page.keyboard.press("Control+K")
@@ -248,7 +263,7 @@ def test_actions_and_what_the_palette_hides_are_reached(api, channel, site):
         channel.queue_delete(f"hidden-{number}")
 
 
-def test_a_node_tells_what_it_is_and_takes_no_new_clients(broker, api, site):
+def test_a_node_tells_what_it_is_and_takes_no_new_clients(broker: RunningBroker, api: API, site: Site) -> None:
     node = api.node_at(broker.port)
     about = site.go("nodes", node).page.locator(".panel").filter(has_text="Listens at")
     about.get_by_text(f"127.0.0.1:{broker.port}").wait_for()
@@ -265,7 +280,7 @@ def test_a_node_tells_what_it_is_and_takes_no_new_clients(broker, api, site):
     pika.BlockingConnection(pika.URLParameters(broker.amqp_url)).close()
 
 
-def test_slots_are_shown_by_member_and_a_groups_backlog_over_time(channel, site):
+def test_slots_are_shown_by_member_and_a_groups_backlog_over_time(channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("slotted", durable=True, arguments={"x-slots": 32})
     channel.basic_consume("slotted", lambda *_: None, arguments={"x-consumer-group": "folded"})
     site.go("groups", "/", "queue", "slotted", "folded")

@@ -1,29 +1,41 @@
 """What the page says where a user has made a mistake, or may not do something; what asks twice, and what does not."""
 
+from __future__ import annotations
+
 import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import OpenPage, Site
 from tests.waiting import PATIENCE, until
+
+from jumpmq import RunningBroker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_setting_that_is_not_known_is_named_with_the_one_that_was_meant(site):
+def test_a_setting_that_is_not_known_is_named_with_the_one_that_was_meant(site: Site) -> None:
     site.go("policies").press("Add a policy").fill(name="odd", definition='{"max-lenght": 500}')
     site.press("Save", site.page.get_by_role("dialog"))
     site.see("Unknown setting max-lenght. Did you mean max-length?")
 
 
-def test_who_lacks_a_tag_is_told_which(api, open_page):
+def test_who_lacks_a_tag_is_told_which(api: API, open_page: OpenPage) -> None:
     api.request("PUT", "users", "plain", json={"password": "secret", "tags": "management"})
     site = open_page("plain", "secret")
     site.page.goto(f"{site.address}#/nodes")
     site.see("An administrator can give it the tag monitoring")
 
 
-def test_permissions_are_given_by_presets_and_users_show_where(api, site):
+def test_permissions_are_given_by_presets_and_users_show_where(api: API, site: Site) -> None:
     api.request("PUT", "users", "reader", json={"password": "secret", "tags": ""})
     site.go("users").row("reader").get_by_text("no virtual host").wait_for()
     site.go("permissions").press("Grant")
@@ -35,7 +47,7 @@ def test_permissions_are_given_by_presets_and_users_show_where(api, site):
     site.go("users").row("reader").get_by_text("/", exact=True).wait_for()
 
 
-def test_the_default_host_and_ones_own_user_are_not_deleted_by_a_slip(api, site):
+def test_the_default_host_and_ones_own_user_are_not_deleted_by_a_slip(api: API, site: Site) -> None:
     for view, row in (("vhosts", "/"), ("users", "guest")):
         site.go(view).press("Delete", site.page.get_by_role("row").filter(has=site.page.get_by_text(row, exact=True)))
         dialog = site.page.get_by_role("dialog")
@@ -45,7 +57,7 @@ def test_the_default_host_and_ones_own_user_are_not_deleted_by_a_slip(api, site)
     assert api.get("vhosts", "/")["name"] == "/"
 
 
-def test_a_consumer_is_closed_in_its_row(api, broker, channel, site):
+def test_a_consumer_is_closed_in_its_row(api: API, broker: RunningBroker, channel: BlockingChannel, site: Site) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "printer"}
     connection = pika.BlockingConnection(parameters)
@@ -59,7 +71,9 @@ def test_a_consumer_is_closed_in_its_row(api, broker, channel, site):
     channel.queue_delete("closed-in-row")
 
 
-def test_a_spark_query_has_a_card_and_stands_on_the_pages_of_its_queues(api, channel, site):
+def test_a_spark_query_has_a_card_and_stands_on_the_pages_of_its_queues(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     for number in range(3):
         channel.queue_declare(f"rows-{number}", durable=True)
         publish(channel, f"rows-{number}", [b"row"] * 5)
@@ -76,7 +90,7 @@ def test_a_spark_query_has_a_card_and_stands_on_the_pages_of_its_queues(api, cha
     api.request("DELETE", "readers", "/", "report")
 
 
-def test_title_and_icon_of_the_tab_show_an_alarm(api, channel, open_page):
+def test_title_and_icon_of_the_tab_show_an_alarm(api: API, channel: BlockingChannel, open_page: OpenPage) -> None:
     channel.queue_declare("brim", durable=True, arguments={"x-max-length": 10})
     publish(channel, "brim", [b"x"] * 10)
     until(lambda: any(one["name"] == "brim" and one["severity"] == "alarm" for one in api.get("incidents")))
@@ -87,7 +101,7 @@ def test_title_and_icon_of_the_tab_show_an_alarm(api, channel, open_page):
     until(lambda: not site.page.title().startswith("! "))
 
 
-def test_groups_users_policies_and_hosts_are_found_by_name(api, channel, site):
+def test_groups_users_policies_and_hosts_are_found_by_name(api: API, channel: BlockingChannel, site: Site) -> None:
     api.request("PUT", "users", "fulfil-user", json={"password": "secret", "tags": ""})
     api.request("PUT", "policies", "/", "fulfil-policy", json={"pattern": "^none$", "definition": {"max-length": 5}})
     channel.queue_declare("fulfil-queue", durable=True)
@@ -104,7 +118,7 @@ def test_groups_users_policies_and_hosts_are_found_by_name(api, channel, site):
     channel.queue_delete("fulfil-queue")
 
 
-def test_the_log_is_shown_from_a_level_on(api, site):
+def test_the_log_is_shown_from_a_level_on(api: API, site: Site) -> None:
     api.session.get(f"{api.address}/api/overview", auth=("nobody", "wrong"))
     site.go("log").page.get_by_role("table", name="Log").locator("tbody tr").first.wait_for()
     site.press("Warnings").settle()
@@ -116,7 +130,9 @@ def test_the_log_is_shown_from_a_level_on(api, site):
     ("removal", "note"),
     [("minimal", "only the keys of the removed queue move"), ("shift", "RabbitMQ's method: keys of other queues move")],
 )
-def test_what_if_says_which_keys_move_by_the_method_of_the_exchange(channel, site, removal, note):
+def test_what_if_says_which_keys_move_by_the_method_of_the_exchange(
+    channel: BlockingChannel, site: Site, removal: str, note: str
+) -> None:
     channel.exchange_declare(removal, "x-consistent-hash", durable=True, arguments={"ring-removal": removal})
     for number in range(3):
         channel.queue_declare(f"{removal}-{number}", durable=True)
@@ -130,7 +146,11 @@ def test_what_if_says_which_keys_move_by_the_method_of_the_exchange(channel, sit
     assert set(ways.all_inner_texts()) == {f"{own} (this exchange)"} | others
 
 
-def test_a_ring_is_said_to_be_even_or_uneven(channel, site):
+def has_texts(places: Locator, texts: list[str]) -> bool:
+    return places.all_inner_texts() == texts
+
+
+def test_a_ring_is_said_to_be_even_or_uneven(channel: BlockingChannel, site: Site) -> None:
     for name in ("level", "tilted"):
         channel.exchange_declare(name, "x-consistent-hash", durable=True)
         for number in range(2):
@@ -142,12 +162,14 @@ def test_a_ring_is_said_to_be_even_or_uneven(channel, site):
     for name, verdicts in (("level", ["Even", "Even"]), ("tilted", ["Uneven", "Even"])):
         site.go("rings", "/", name).see("outer ring: key space · inner ring: messages")
         marks = site.page.locator(".spread .mark")
-        until(lambda marks=marks, verdicts=verdicts: marks.all_inner_texts() == verdicts)
+        until(partial(has_texts, marks, verdicts))
         site.page.get_by_role("columnheader", name="% of messages", exact=True).wait_for()
         site.page.get_by_role("table", name="Hottest keys").get_by_role("columnheader", name="≥").wait_for()
 
 
-def test_definitions_that_conflict_are_named_before_anything_is_imported(api, channel, site, tmp_path):
+def test_definitions_that_conflict_are_named_before_anything_is_imported(
+    api: API, channel: BlockingChannel, site: Site, tmp_path: Path
+) -> None:
     channel.queue_declare("disputed", durable=True)
     queue = {"name": "disputed", "vhost": "/", "durable": True, "auto_delete": False}
     file = tmp_path / "other.json"
@@ -161,7 +183,7 @@ def test_definitions_that_conflict_are_named_before_anything_is_imported(api, ch
     channel.queue_delete("disputed")
 
 
-def test_why_nothing_is_delivered_from_an_empty_queue(channel, site):
+def test_why_nothing_is_delivered_from_an_empty_queue(channel: BlockingChannel, site: Site) -> None:
     channel.queue_declare("hollow", durable=True)
     channel.basic_consume("hollow", lambda *_: None)
     reason = site.go("why", "/", "hollow").page.locator(".reason").first
@@ -169,7 +191,9 @@ def test_why_nothing_is_delivered_from_an_empty_queue(channel, site):
     channel.queue_delete("hollow")
 
 
-def test_what_the_loss_of_a_node_would_stop_is_said_while_it_is_up(api, channel, site):
+def test_what_the_loss_of_a_node_would_stop_is_said_while_it_is_up(
+    api: API, channel: BlockingChannel, site: Site
+) -> None:
     channel.queue_declare("at-stake", durable=True)
     node = api.get("queues", "/", "at-stake")["node"]
     queues = len(api.get("queues", node=node))

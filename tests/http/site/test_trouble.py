@@ -1,36 +1,45 @@
 """The page where something is not well: a broker that is gone, odd names, what would be lost, sessions that end."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
-from tests.http.site.conftest import PHONE, Site
+from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
 from tests.http.site.test_views import problems
 from tests.waiting import PATIENCE, until
 
 import jumpmq
 from jumpmq.testing import HOST, JumpMQ, free_ports
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Route
+
 
 @pytest.fixture
-def own_broker(tmp_path):
+def own_broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     """A broker in a process of its own, which a test may stop."""
     with jumpmq.running(data_dir=tmp_path / "data", process=True) as running:
         yield running
 
 
 @pytest.fixture
-def own_site(own_broker, browser, pictures):
+def own_site(own_broker: jumpmq.RunningBroker, browser: Browser, pictures: Path) -> Iterator[Site]:
     with window(browser, pictures, own_broker.http_port) as site:
         yield site
 
 
 @contextlib.contextmanager
-def window(browser, pictures, port, user="guest", password="guest"):
+def window(browser: Browser, pictures: Path, port: int, user: str = "guest", password: str = "guest") -> Iterator[Site]:
     """A window of the browser, with the page of the broker at this port."""
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
@@ -40,7 +49,9 @@ def window(browser, pictures, port, user="guest", password="guest"):
 
 
 @pytest.mark.slow
-def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_greyed(own_broker, own_site):
+def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_greyed(
+    own_broker: jumpmq.RunningBroker, own_site: Site
+) -> None:
     process = API(own_broker.http_url).get("nodes")[0]["os_pid"]
     os.kill(int(process), signal.SIGSTOP)
     try:
@@ -54,18 +65,20 @@ def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(tmp_path, browser, pictures):
+def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(
+    tmp_path: Path, browser: Browser, pictures: Path
+) -> None:
     (port,) = free_ports(1)
     arguments = ["--http-port", str(port)]
     with JumpMQ(data_dir=tmp_path, arguments=arguments) as broker, window(browser, pictures, port) as site:
 
-        def fill(bodies):
+        def fill(bodies: list[bytes]) -> None:
             with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
                 channel = connection.channel()
                 channel.queue_declare("kept", durable=True)
                 publish(channel, "kept", bodies)
 
-        def waiting():
+        def waiting() -> str:
             return site.page.get_by_label("Fullest queues").get_by_role("row").filter(has_text="kept").inner_text()
 
         fill([b"x"] * 3)
@@ -84,7 +97,9 @@ def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(tmp_pa
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_a_queue_that_is_named_like_a_place_in_a_path_is_shown_and_deleted(api, site, channel, name):
+def test_a_queue_that_is_named_like_a_place_in_a_path_is_shown_and_deleted(
+    api: API, site: Site, channel: BlockingChannel, name: str
+) -> None:
     channel.queue_declare(name, durable=True)
     publish(channel, name, [b"1", b"2"])
     site.go("queues", "/", name).see("Last message's number")
@@ -98,7 +113,9 @@ ODD_NAMES = ["..", "x" * 255, "\u202eright to left\u202c", "tabs\tand\x01more", 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODD_NAMES, ids=["dots", "long", "bidirectional", "control", "address", "blank"])
-def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(api, broker, open_page, name):
+def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(
+    api: API, broker: jumpmq.RunningBroker, open_page: OpenPage, name: str
+) -> None:
     api.request("PUT", "vhosts", "odd")
     api.request("PUT", "permissions", "odd", "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
     parameters = pika.URLParameters(broker.amqp_url)
@@ -128,7 +145,9 @@ def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(a
     api.request("DELETE", "vhosts", "odd")
 
 
-def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(api, channel, open_page):
+def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(
+    api: API, channel: BlockingChannel, open_page: OpenPage
+) -> None:
     channel.queue_declare("secret", durable=True)
     api.request("PUT", "users", "nobody", json={"password": "secret", "tags": "management"})
     site = open_page("nobody", "secret", viewport=PHONE)
@@ -141,8 +160,14 @@ def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(api, channel, o
 
 
 @pytest.mark.slow
-def test_of_a_thousand_incidents_five_are_shown_and_the_rest_is_counted(site):
-    one = {"kind": "slow-consumer", "severity": "warning", "object": "queue", "vhost": "/", "text": "x " * 200}
+def test_of_a_thousand_incidents_five_are_shown_and_the_rest_is_counted(site: Site) -> None:
+    one: dict[str, Any] = {
+        "kind": "slow-consumer",
+        "severity": "warning",
+        "object": "queue",
+        "vhost": "/",
+        "text": "x " * 200,
+    }
     one |= {"advice": "y", "messages": 10, "growth": 1.0, "full_in": None, "since": 1.0}
     one |= {"symptoms": [], "count": 1, "names": [], "pattern": ""}
     many = [one | {"name": f"queue-{number}", "queue": f"queue-{number}"} for number in range(1000)]
@@ -151,8 +176,9 @@ def test_of_a_thousand_incidents_five_are_shown_and_the_rest_is_counted(site):
     rows = site.page.get_by_label("Warnings").get_by_role("listitem")
     site.see("1,000 problems").see("995 more")
     assert rows.count() == 5
-    box = site.page.get_by_label("Warnings").bounding_box()
-    assert box["height"] <= site.page.viewport_size["height"] / 2
+    screen = site.page.viewport_size
+    assert screen is not None
+    assert bounding(site.page.get_by_label("Warnings"))["height"] <= screen["height"] / 2
     site.press("995 more").see("and 900 more")
     assert rows.count() == 100
     asked = []
@@ -162,7 +188,7 @@ def test_of_a_thousand_incidents_five_are_shown_and_the_rest_is_counted(site):
 
 
 @pytest.mark.slow
-def test_a_question_without_an_answer_is_given_up_and_said(site):
+def test_a_question_without_an_answer_is_given_up_and_said(site: Site) -> None:
     site.see("Messages a second")
     site.page.route("**/api/history?**", lambda route: None)
     site.see("No answer within 15 s")
@@ -171,7 +197,7 @@ def test_a_question_without_an_answer_is_given_up_and_said(site):
     site.page.locator(".failure").wait_for(state="detached")
 
 
-def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api, site):
+def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api: API, site: Site) -> None:
     node = api.get("overview")["node"]
     one = {"kind": "disk-alarm", "severity": "alarm", "object": "node", "vhost": "", "name": node, "queue": ""}
     one |= {"text": "The disk is short.", "advice": "Free disk space.", "messages": 0, "growth": 0.0, "full_in": None}
@@ -181,7 +207,7 @@ def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api, site):
     site.follow(site.page.get_by_label("Warnings").get_by_role("link", name=node)).see("Fullest queues")
 
 
-def test_a_view_that_cannot_be_drawn_says_so(site):
+def test_a_view_that_cannot_be_drawn_says_so(site: Site) -> None:
     site.page.route("**/api/queues?**", lambda route: route.fulfill(json={"items": [{"name": "broken"}]}))
     site.page.goto(site.address + "#/queues")
     site.see("This view could not be drawn")
@@ -189,7 +215,7 @@ def test_a_view_that_cannot_be_drawn_says_so(site):
     site.go("exchanges").see("amq.topic")
 
 
-def test_a_policy_that_lets_messages_go_says_how_many_and_asks(api, site, channel):
+def test_a_policy_that_lets_messages_go_says_how_many_and_asks(api: API, site: Site, channel: BlockingChannel) -> None:
     channel.queue_declare("long", durable=True)
     publish(channel, "long", [b"x"] * 30)
     until(lambda: api.counts("long") == (30, 0))
@@ -203,7 +229,7 @@ def test_a_policy_that_lets_messages_go_says_how_many_and_asks(api, site, channe
     until(lambda: api.counts("long") == (10, 0))
 
 
-def test_clearing_a_policy_says_what_the_next_one_lets_go(api, site, channel):
+def test_clearing_a_policy_says_what_the_next_one_lets_go(api: API, site: Site, channel: BlockingChannel) -> None:
     channel.queue_declare("layered", durable=True)
     for name, priority, length in (("low", 0, 5), ("high", 1, 100)):
         body = {
@@ -223,7 +249,7 @@ def test_clearing_a_policy_says_what_the_next_one_lets_go(api, site, channel):
     until(lambda: api.counts("layered") == (5, 0))
 
 
-def test_streams_do_not_hide_the_fullest_queues(api, site, channel):
+def test_streams_do_not_hide_the_fullest_queues(api: API, site: Site, channel: BlockingChannel) -> None:
     for number in range(11):
         channel.queue_declare(f"kept-{number}", durable=True, arguments={"x-queue-type": "stream"})
         publish(channel, f"kept-{number}", [b"x"] * 20)
@@ -234,7 +260,7 @@ def test_streams_do_not_hide_the_fullest_queues(api, site, channel):
     site.row("waits").wait_for()
 
 
-def end_session_and_log_in(site):
+def end_session_and_log_in(site: Site) -> Locator:
     """End the session behind the page's back, and log in again; the dialog that asks for it."""
     site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
     site.see("Your session has ended")
@@ -246,7 +272,7 @@ def end_session_and_log_in(site):
 
 
 @pytest.mark.slow
-def test_what_was_typed_outlives_the_session(api, site):
+def test_what_was_typed_outlives_the_session(api: API, site: Site) -> None:
     site.go("queues").press("Declare a queue").fill(name="typed")
     end_session_and_log_in(site)
     site.submit("Declare")
@@ -254,11 +280,16 @@ def test_what_was_typed_outlives_the_session(api, site):
 
 
 @pytest.mark.slow
-def test_an_answer_to_a_question_before_the_login_ends_no_session(site):
-    held = []
+def test_an_answer_to_a_question_before_the_login_ends_no_session(site: Site) -> None:
+    held: list[Route] = []
+
+    def asked() -> list[Route]:
+        site.page.wait_for_timeout(100)
+        return held
+
     site.go("queues")
     site.page.route(re.compile(r"/api/queues\b"), lambda route: route.continue_() if held else held.append(route))
-    until(lambda: site.page.wait_for_timeout(100) or held)
+    until(asked)
     again = end_session_and_log_in(site)
     with site.page.expect_response(re.compile(r"/api/queues\b")):
         held[0].fulfill(status=401, json={"error": "Not_Authorized", "reason": "Login failed"})
@@ -266,7 +297,7 @@ def test_an_answer_to_a_question_before_the_login_ends_no_session(site):
     assert not again.is_visible()
 
 
-def test_taking_messages_out_asks(api, site, channel):
+def test_taking_messages_out_asks(api: API, site: Site, channel: BlockingChannel) -> None:
     channel.queue_declare("taken", durable=True)
     publish(channel, "taken", [b"\xff\xfe" * 10])
     until(lambda: api.counts("taken") == (1, 0))
@@ -279,7 +310,9 @@ def test_taking_messages_out_asks(api, site, channel):
     until(lambda: api.counts("taken") == (0, 0))
 
 
-def test_a_connection_is_found_by_the_name_that_its_client_gave_it(api, broker, site):
+def test_a_connection_is_found_by_the_name_that_its_client_gave_it(
+    api: API, broker: jumpmq.RunningBroker, site: Site
+) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "customer-acme"}
     connection = pika.BlockingConnection(parameters)
@@ -299,7 +332,7 @@ def test_a_connection_is_found_by_the_name_that_its_client_gave_it(api, broker, 
         connection.close()
 
 
-def test_a_policymaker_sees_what_more_shards_would_do(api, open_page, channel):
+def test_a_policymaker_sees_what_more_shards_would_do(api: API, open_page: OpenPage, channel: BlockingChannel) -> None:
     api.request("PUT", "users", "planner", json={"password": "secret", "tags": "policymaker"})
     api.request("PUT", "permissions", "/", "planner", json=dict.fromkeys(("configure", "write", "read"), ".*"))
     channel.exchange_declare("planned", "x-modulus-hash", durable=True)
@@ -309,7 +342,7 @@ def test_a_policymaker_sees_what_more_shards_would_do(api, open_page, channel):
     site.go("shards", "/", "planned").press("Show").see("the least possible").see(r"^hash mod N \(this exchange\)$")
 
 
-def test_an_unknown_tag_is_asked_about(api, site):
+def test_an_unknown_tag_is_asked_about(api: API, site: Site) -> None:
     site.go("users").press("Add a user").fill(name="odd", password="secret", tags="administrater")
     dialog = site.page.get_by_role("dialog")
     site.press("Save", dialog).see("administrater is not a tag")
@@ -317,7 +350,7 @@ def test_an_unknown_tag_is_asked_about(api, site):
 
 
 @pytest.mark.slow
-def test_a_cause_is_muted_for_an_hour_and_shown_again(api, site, channel):
+def test_a_cause_is_muted_for_an_hour_and_shown_again(api: API, site: Site, channel: BlockingChannel) -> None:
     channel.queue_declare("stuck", durable=True, arguments={"x-max-length": 100})
     publish(channel, "stuck", [b"x"] * 100)
     rows = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="stuck")

@@ -1,11 +1,24 @@
 """Every view draws what there is, says nothing to the console, fits a phone, and axe finds nothing in it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from tests.http.api import publish
+from pika.adapters.blocking_connection import BlockingChannel
+from tests.http.api import API, publish
+from tests.http.site.conftest import OpenPage, Site
 from tests.waiting import until
+
+from jumpmq import RunningBroker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 
@@ -43,7 +56,7 @@ VIEWS = {
 }
 
 
-def views(api):
+def views(api: API) -> dict[str, tuple[str, ...]]:
     """The address of every view by its name, those of a connection and a channel that are there among them."""
     (channel, *_) = api.get("channels")
     first = {  # as its client does not answer heartbeats meanwhile
@@ -54,7 +67,7 @@ def views(api):
 
 
 @pytest.fixture
-def busy(api, channel):
+def busy(api: API, channel: BlockingChannel) -> API:
     """A broker in which every view has something to show."""
     arguments = {"hash-header": "customer", "ordered-scaling": True}
     channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments=arguments)
@@ -80,11 +93,11 @@ def busy(api, channel):
     return api
 
 
-def properties(headers):
+def properties(headers: dict[str, str]) -> pika.BasicProperties:
     return pika.BasicProperties(headers=headers)
 
 
-def problems(page):
+def problems(page: Page) -> list[str]:
     """What axe finds, best practices among it, a line each."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
@@ -101,7 +114,9 @@ def problems(page):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_view_draws_fits_and_is_accessible(busy, open_page, name, options):
+def test_every_view_draws_fits_and_is_accessible(
+    busy: API, open_page: OpenPage, name: str, options: dict[str, Any]
+) -> None:
     site, found, addresses = open_page(**options), {}, views(busy)
     for view, address in addresses.items():
         site.go(*address).picture(f"{name}-{view}")
@@ -113,7 +128,7 @@ def test_every_view_draws_fits_and_is_accessible(busy, open_page, name, options)
 
 
 @pytest.mark.slow
-def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
+def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy: API, site: Site) -> None:
     site.go("connections")
     site.follow(site.page.locator("main tbody a").first).see("Heartbeat").see("Octets a second")
     site.follow(site.page.locator("main tbody a").first)
@@ -121,7 +136,11 @@ def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
     site.page.locator(".chart canvas").nth(1).wait_for()
 
 
-def test_which_consumer_is_slow(api, broker, channel, site):
+def is_descending(heading: Locator) -> bool:
+    return heading.get_attribute("aria-sort") == "descending"
+
+
+def test_which_consumer_is_slow(api: API, broker: RunningBroker, channel: BlockingChannel, site: Site) -> None:
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "the slow one"}
     channel.basic_qos(prefetch_count=2)
@@ -141,11 +160,11 @@ def test_which_consumer_is_slow(api, broker, channel, site):
                 heading = site.page.get_by_role("columnheader", name=column, exact=True)
                 if heading.get_attribute("aria-sort") is None:
                     site.press(column)
-                until(lambda heading=heading: heading.get_attribute("aria-sort") == "descending")
+                until(partial(is_descending, heading))
         site.picture("consumers-of-queue")
 
 
-def test_who_monitors_sees_rings_and_no_administration(busy, open_page):
+def test_who_monitors_sees_rings_and_no_administration(busy: API, open_page: OpenPage) -> None:
     busy.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     busy.request("PUT", "permissions", "/", "watcher", json=dict.fromkeys(("configure", "write", "read"), ".*"))
     site = open_page("watcher", "secret")
@@ -153,7 +172,7 @@ def test_who_monitors_sees_rings_and_no_administration(busy, open_page):
     site.go("rings", "/", "orders").see("Is it even")
 
 
-def test_who_manages_sees_queues(busy, open_page):
+def test_who_manages_sees_queues(busy: API, open_page: OpenPage) -> None:
     busy.request("PUT", "users", "clerk", json={"password": "secret", "tags": "management"})
     busy.request("PUT", "permissions", "/", "clerk", json=dict.fromkeys(("configure", "write", "read"), ".*"))
     site = open_page("clerk", "secret").see("Fullest queues")
@@ -169,7 +188,7 @@ NAMELESS = {("shards",), ("definitions",), ("log",), ("nodes",), ("help",)}
 
 
 @pytest.fixture
-def hostile(busy, broker):
+def hostile(busy: API, broker: RunningBroker) -> Iterator[list[tuple[str, ...]]]:
     """Everything that others name has a name that is markup; returns where it is all shown."""
     busy.request("PUT", "users", HOSTILE, json={"password": "secret", "tags": "monitoring"})
     busy.request("PUT", "vhosts", HOSTILE, json={"description": HOSTILE})
@@ -219,7 +238,7 @@ def hostile(busy, broker):
     busy.request("DELETE", "users", HOSTILE)
 
 
-def test_names_of_others_are_text_on_every_page(hostile, site):
+def test_names_of_others_are_text_on_every_page(hostile: list[tuple[str, ...]], site: Site) -> None:
     for address in hostile:
         site.go(*address)
         if address not in NAMELESS:
@@ -240,7 +259,7 @@ def test_names_of_others_are_text_on_every_page(hostile, site):
     assert site.page.evaluate("window.hacked") is None
 
 
-def test_the_theme_is_switched_and_remembered(site):
+def test_the_theme_is_switched_and_remembered(site: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light = site.page.evaluate(ground)
     site.press("Show in dark colours")
@@ -249,7 +268,7 @@ def test_the_theme_is_switched_and_remembered(site):
     until(lambda: site.page.evaluate(ground) == dark)
 
 
-def test_lists_are_searched_sorted_and_paged_by_the_broker(api, channel, site):
+def test_lists_are_searched_sorted_and_paged_by_the_broker(api: API, channel: BlockingChannel, site: Site) -> None:
     for number in range(60):
         channel.queue_declare(f"listed-{number:02}", durable=True)
     publish(channel, "listed-07", [b"one"] * 3)
@@ -266,7 +285,7 @@ def test_lists_are_searched_sorted_and_paged_by_the_broker(api, channel, site):
     assert [row.split()[0] for row in rows.all_inner_texts()] == [f"listed-{number}" for number in range(50, 60)]
 
 
-def test_the_page_weighs_less_than_220_kb_in_seven_files(site):
+def test_the_page_weighs_less_than_220_kb_in_seven_files(site: Site) -> None:
     sizes = "performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
     files = f"{sizes}.filter(one => !/api|session/.test(one.name)).map(one => [one.name, one.decodedBodySize])"
     site.page.locator(".chart canvas").first.wait_for()
