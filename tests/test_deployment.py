@@ -142,7 +142,7 @@ def test_etcd_of_the_examples_is_closed(kind: str, tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        own = {name: here(value) for name, value in node.items() if value.startswith("/")}
+        own: dict[str, Any] = {name: here(value) for name, value in node.items() if value.startswith("/")}
         assert own.keys() == {f"JUMPMQ_{name}" for name in ("ETCD_CA", "ETCD_CERT", "ETCD_KEY", "CLUSTER_SECRET_FILE")}
         with serving(tmp_path / "node", "--cluster", "jumpmq", "--etcd", client, **own):
             ca = str(tmp_path / "certificates" / "node" / "ca.crt")
@@ -227,8 +227,7 @@ def test_systemd_hears_when_the_broker_is_ready_and_when_it_stops(tmp_path: Path
 
 
 def test_the_first_user_may_be_another_than_guest(tmp_path: Path) -> None:
-    first = {"JUMPMQ_DEFAULT_USER": "admin", "JUMPMQ_DEFAULT_PASS": "of our own"}
-    with serving(tmp_path / "data", **first) as broker:
+    with serving(tmp_path / "data", JUMPMQ_DEFAULT_USER="admin", JUMPMQ_DEFAULT_PASS="of our own") as broker:
         url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
         assert requests.get(url, auth=("admin", "of our own")).json()["tags"] == ["administrator"]
         assert requests.get(url, auth=("guest", "guest")).status_code == 401
@@ -274,11 +273,11 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
         shutil.copy(ROOT / name, source)
     fresh = tmp_path / "fresh" / "bin" / "python"
     check(python, "-m", "venv", tmp_path / "fresh")
-    pip = [fresh, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(fresh), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     builder = [sys.executable, "-m", "build", "--no-isolation"]
     if python != Path(sys.executable):  # another Python builds with what it is told to, in an environment of its own
         check(python, "-m", "venv", tmp_path / "builder")
-        builder = [tmp_path / "builder" / "bin" / "python", "-m", "build"]
+        builder = [str(tmp_path / "builder" / "bin" / "python"), "-m", "build"]
         check(builder[0], *pip[1:], "build")
     quick = os.environ | {"CFLAGS": "-O0"}  # whether it is whole matters here, not how fast
     subprocess.run(
@@ -289,8 +288,9 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
     names = ("amqp._kernel", "hashing._kernel", "queues._kernel", "queues._lanes", "store._worker")
     kernels = "import " + ", ".join(f"jumpmq.{name}" for name in names)
     check(fresh, "-I", "-c", kernels)
-    assert check(fresh.parent / "jumpmq", "version").strip() == jumpmq.__version__
-    serve = [fresh.parent / "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", tmp_path / "data"]
+    jumpmq_of_it, data = str(fresh.parent / "jumpmq"), str(tmp_path / "data")
+    assert check(jumpmq_of_it, "version").strip() == jumpmq.__version__
+    serve = [jumpmq_of_it, "serve", "--port", "0", "--http-port", "0", "--data-dir", data]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as broker:
         try:
             assert broker.stdout is not None

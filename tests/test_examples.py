@@ -111,7 +111,10 @@ def test_the_traffic_of_the_compose_file(tmp_path: Path) -> None:
     with jumpmq.running() as broker:
         urls = {"AMQP_URL": broker.amqp_url, "JUMPMQ_URL": broker.http_url}
         environment = os.environ | urls | {"PYSPARK_PYTHON": sys.executable}
-        started = [[sys.executable, programs / "publish.py"], [sys.executable, programs / "read.py", tmp_path]]
+        started: list[list[str | Path]] = [
+            [sys.executable, programs / "publish.py"],
+            [sys.executable, programs / "read.py", tmp_path],
+        ]
         publisher = subprocess.Popen(started[0], env=environment)
         try:
             while not requests.get(f"{broker.http_url}/api/exchanges/%2F/orders/bindings/source").ok:

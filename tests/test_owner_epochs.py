@@ -68,16 +68,19 @@ def postgresql() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as directory:  # pytest's are closed to other users
         if as_user:
             shutil.chown(directory, "nobody")
-        initdb = [programs / "initdb", "-D", f"{directory}/data", "-A", "trust", "-U", "test", "--no-sync"]
+        initdb = [str(programs / "initdb"), "-D", f"{directory}/data", "-A", "trust", "-U", "test", "--no-sync"]
         subprocess.run([*as_user, *initdb], cwd="/", check=True, capture_output=True)
-        control = [*as_user, programs / "pg_ctl", "-D", f"{directory}/data", "-w"]
+        control = [*as_user, str(programs / "pg_ctl"), "-D", f"{directory}/data", "-w"]
         options = f"-k {directory} -h 127.0.0.1 -p {port}"
-        quiet = {"cwd": "/", "check": True, "stdout": subprocess.DEVNULL}
-        subprocess.run([*control, "-o", options, "-l", f"{directory}/log", "start"], **quiet)
+
+        def quietly(*command: str) -> None:
+            subprocess.run([*control, *command], cwd="/", check=True, stdout=subprocess.DEVNULL)
+
+        quietly("-o", options, "-l", f"{directory}/log", "start")
         try:
             yield f"127.0.0.1:{port}/postgres?user=test"
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+            quietly("-m", "immediate", "stop")
 
 
 SLOW, COUNT = 0.7, 20

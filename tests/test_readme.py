@@ -17,7 +17,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 def program(first_line: str) -> str:
     """The README's Python program that begins with this line."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     (found,) = [block for block in blocks if block.startswith(first_line)]
     return found
 
