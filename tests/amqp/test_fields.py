@@ -1,6 +1,5 @@
 """Field tables: the octets of the errata page "Field types", every value's type kept."""
 
-import struct
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.amqp.field_tables import FIELDS, nested, table
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame, MethodSyntaxError
 from jumpmq.amqp.fields import (
@@ -21,11 +21,6 @@ from jumpmq.amqp.fields import (
     write_short_string,
     write_table,
 )
-
-
-def table(entries: bytes) -> bytes:
-    return struct.pack(">I", len(entries)) + entries
-
 
 EVERY_TYPE: list[tuple[str, bytes, Any]] = [
     ("t", b"\x01", True),
@@ -67,26 +62,6 @@ def test_a_table_is_read_where_it_lies_and_keeps_order_and_repetition() -> None:
     fields, end = read_table(octets, 6)
     assert fields == [Field("b", "B", 1), Field("a", "B", 2), Field("b", "B", 3)]
     assert octets[end:] == b"behind"
-
-
-VALUES = st.recursive(
-    st.one_of(
-        st.tuples(st.just("t"), st.booleans()),
-        st.tuples(st.just("I"), st.integers(-(1 << 31), (1 << 31) - 1)),
-        st.tuples(st.just("T"), st.integers(0, (1 << 64) - 1)),
-        st.tuples(st.just("d"), st.floats(allow_nan=False)),
-        st.tuples(st.just("D"), st.tuples(st.integers(0, 255), st.integers(0, (1 << 32) - 1))),
-        st.tuples(st.just("S"), st.text(max_size=20)),
-        st.tuples(st.just("x"), st.binary(max_size=20)),
-        st.tuples(st.just("V"), st.none()),
-    ),
-    lambda values: (
-        st.tuples(st.just("A"), st.lists(values, max_size=4))
-        | st.tuples(st.just("F"), st.lists(st.builds(lambda name, one: Field(name, *one), st.text(max_size=5), values)))
-    ),
-    max_leaves=10,
-)
-FIELDS = st.lists(st.builds(lambda name, value: Field(name, *value), st.text(max_size=10), VALUES), max_size=6)
 
 
 @given(FIELDS)
@@ -143,14 +118,6 @@ def test_a_value_may_not_reach_beyond_its_table_even_if_octets_follow() -> None:
 def test_an_unknown_type_is_a_syntax_error(octets: bytes) -> None:
     with pytest.raises(MethodSyntaxError, match="unknown field type"):
         read_table(octets)
-
-
-def nested(depth: int) -> bytes:
-    """A table in a table ..., with a string innermost."""
-    octets = b"\x01aS\x00\x00\x00\x01x"
-    for _ in range(depth):
-        octets = b"\x01aF" + table(octets)
-    return table(octets)
 
 
 def test_nesting_has_a_limit() -> None:

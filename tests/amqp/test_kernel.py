@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.amqp.field_tables import nested
 from tests.amqp.streams import (
     HEADERS,
     MALFORMED_PROPERTIES,
@@ -18,7 +19,6 @@ from tests.amqp.streams import (
     method_frame,
     publication,
 )
-from tests.amqp.test_fields import nested
 from tests.generating import examples
 from tests.wire import BODY, HEADER, content_header, frame
 

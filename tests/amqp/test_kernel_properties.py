@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.amqp.field_tables import FIELDS
 from tests.amqp.streams import HEADERS, MALFORMED_PROPERTIES, PROPERTIES, damaged
-from tests.amqp.test_fields import FIELDS
 from tests.generating import examples
 
 from jumpmq.amqp import _reference as reference

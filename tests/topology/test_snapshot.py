@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.topology.asking import ASKED, Asked, log_of, outcome
 from tests.topology.state import state_of
-from tests.topology.test_replaying import ASKED, Asked, log_of, outcome
 
 from jumpmq.topology import AddHome, AddVirtualHost, Arguments, Change, Topology
 from jumpmq.topology.digest import Digest

@@ -13,24 +13,12 @@ import pika
 import pika.exceptions
 import pytest
 from tests.brokers import copied, declare, queue_of, with_channel
+from tests.nodes.channels.filling import filled
 from tests.nodes.homes import homes, in_loop, stopped, until
 
-from jumpmq.broker import Broker
 from jumpmq.broker.connection import writing
 from jumpmq.broker.connection.writing import WRITE_AT
 from jumpmq.nodes.channels.served_channels import ServedChannels
-
-
-async def filled(broker: Broker, name: str, count: int, **arguments: Any) -> None:
-    """A queue at this home with so many messages, from its own clients."""
-    await declare(broker, name, arguments)
-
-    def publish(channel: Any) -> None:
-        for number in range(count):
-            channel.basic_publish("", name, b"%d" % number, pika.BasicProperties(content_type="text/plain"))
-
-    await with_channel(broker, publish)
-    await until(lambda: queue_of(broker, name).ready_count == count)
 
 
 @in_loop

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.nodes.log.disks import Disk
 from tests.nodes.log.schedules import Choice, Schedule, steps_of
-from tests.nodes.log.test_log_simulation import Disk
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed

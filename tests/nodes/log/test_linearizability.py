@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.generating import examples
 from tests.nodes.log import test_cluster_log as cluster
 from tests.nodes.log import test_log_simulation as workers
+from tests.nodes.log.disks import Disk
 from tests.nodes.log.schedules import Choice, Schedule, steps_of
-from tests.nodes.log.test_log_simulation import Disk
 from tests.simulated_loop import SimulatedLoop
 from tests.topology.linearizability import Does, Operation, is_linearizable
 

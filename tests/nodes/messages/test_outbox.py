@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.brokers import bind, bodies, copied, declare, queue_of
 from tests.nodes.homes import config_of, homes, in_loop, peers_of, propose, started, stopped, until
+from tests.nodes.messages.outboxes import PERSISTENT, TRANSIENT, keep
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
@@ -22,19 +23,6 @@ from jumpmq.nodes.transport.records import LOG, SLICE_TAKEN, TAKEN
 from jumpmq.queues import Outcome
 from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
-
-PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
-
-
-async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:
-    """Publish to a queue of another home; returns when what is kept of it is on disk here."""
-    assert broker.peers.outbox is not None
-    forwarding = broker.peers.outbox.forwarding()
-    messages = [Message("", queue.encode(), properties, text, properties is PERSISTENT, 0.0) for text in texts]
-    with broker.turns.turn():
-        broker.peers.outbox.add(forwarding, broker.topology.vhosts["/"].declared[queue], messages)
-    await broker.committed()
-    return forwarding
 
 
 def kept(broker: Broker) -> list[tuple[int, int, int]]:

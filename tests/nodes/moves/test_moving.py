@@ -8,13 +8,13 @@ from typing import Any
 import pika
 import pytest
 from tests.brokers import bind, bodies, copied, declare, queue_of, with_channel
-from tests.nodes.channels.test_remote_channels import filled
+from tests.nodes.channels.filling import filled
 from tests.nodes.homes import config_of, homes, in_loop, peers_of, propose, started, stopped, until
-from tests.nodes.messages.test_outbox import keep
+from tests.nodes.messages.outboxes import keep
+from tests.nodes.moves.moves import is_over, move, publish, read
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.broker import Broker
 from jumpmq.http.warnings.moves import standing_still
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.records import HAND
@@ -29,31 +29,6 @@ from jumpmq.topology import (
     MoveQueue,
     SetPolicy,
 )
-
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-async def move(broker: Broker, name: str, home: int) -> None:
-    """Have a queue move; returns when the change is known."""
-    queue = broker.topology.vhosts["/"].declared[name]
-    await propose(broker, MoveQueue("/", name, queue.id, home))
-
-
-def is_over(*brokers: Broker) -> bool:
-    """Whether nothing moves any more."""
-    hosts = [broker.topology.vhosts["/"] for broker in brokers]
-    moving = any(one.before for host in hosts for one in host.queue_definitions())
-    waiting = any(queue.behind for host in hosts for queue in host.queues.values())
-    return not moving and not waiting and not any(host.departed for host in hosts)
-
-
-def publish(broker: Broker, exchange: str, key: str, first: int, count: int) -> Any:
-    def work(channel: Any) -> None:
-        channel.confirm_delivery()
-        for number in range(first, first + count):
-            channel.basic_publish(exchange, key, b"%d" % number, PERSISTENT)
-
-    return with_channel(broker, work)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -474,12 +449,6 @@ async def test_definitions_that_differ_are_found_with_the_next_change(
             brokers[1].topology.records.put_counter(2, 99)
         await declare(brokers[0], "r")
         await until(lambda: "the definitions of this process are not those of the first one" in caplog.text)
-
-
-def read(broker: Broker, name: str) -> list[tuple[int, int]]:
-    """The offsets and numbers of all messages of a stream."""
-    stream = queue_of(broker, name)
-    return [(message.seq, int(message.body)) for part in stream.view.browse(0, 1 << 40) for message in part]
 
 
 @in_loop

@@ -6,7 +6,7 @@ from typing import Any
 import pika
 from tests.brokers import declare, with_channel
 from tests.nodes.homes import config_of, homes, in_loop, started, stopped, until
-from tests.nodes.moves.test_moving import is_over, move
+from tests.nodes.moves.moves import is_over, move
 
 from jumpmq.broker import Broker
 

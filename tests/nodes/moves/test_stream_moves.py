@@ -11,7 +11,7 @@ import pytest
 from tests.brokers import copied, declare, queue_of, with_channel
 from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, in_loop, nodes, peers_of, propose, started, stopped, until
-from tests.nodes.moves.test_moving import is_over, publish, read
+from tests.nodes.moves.moves import is_over, publish, read
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.etcd import etcd, needs_etcd
 from tests.nodes.homes import in_loop, until
-from tests.nodes.replicas.test_sessions import Party, two
+from tests.nodes.replicas.parties import Party, two
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
 from jumpmq.nodes.replicas.claims import Claims

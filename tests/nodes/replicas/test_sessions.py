@@ -1,46 +1,15 @@
 """ReplicaSessions of replicas on the links of two homes: begun by a HELLO of both sides, and again after a drop."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from tests.nodes.homes import homes, in_loop, peers_of, until
+from tests.nodes.homes import in_loop, until
+from tests.nodes.replicas.parties import Party, two
 
-from jumpmq.nodes.replicas.sessions import ReplicaSessions
-from jumpmq.nodes.timing import TIMING, Timing
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.records import REPLICA
-from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode
+from jumpmq.replication.frames import Hello, Resign, Stored, encode
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.replication.needs import octets_behind
-
-
-class Party:
-    """A replica that notes what it is told."""
-
-    def __init__(self, me: str) -> None:
-        self.me = me
-        self.told: list[object] = []
-
-    def on_connected(self, peer: str) -> None:
-        self.told.append(f"+{peer}")
-
-    def on_disconnected(self, peer: str) -> None:
-        self.told.append(f"-{peer}")
-
-    def on_frame(self, peer: str, frame: Frame) -> None:
-        self.told.append((peer, frame))
-
-
-@asynccontextmanager
-async def two(timing: Timing = TIMING) -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
-    async with homes(2, durable=False, timing=timing) as brokers:
-        found = []
-        for broker in brokers:
-            sessions = peers_of(broker)._parts.sessions
-            sessions.node_at = "n{}".format
-            found.append(sessions)
-        await until(lambda: peers_of(brokers[0]).links.homes and peers_of(brokers[1]).links.homes)
-        yield found[0], found[1]
 
 
 @in_loop

@@ -1,0 +1,39 @@
+"""Replicas on the sessions of two homes; each notes its notifications."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.nodes.homes import homes, peers_of, until
+
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.timing import TIMING, Timing
+from jumpmq.replication.frames import Frame
+
+
+class Party:
+    """A replica that notes what it is told."""
+
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self.told: list[object] = []
+
+    def on_connected(self, peer: str) -> None:
+        self.told.append(f"+{peer}")
+
+    def on_disconnected(self, peer: str) -> None:
+        self.told.append(f"-{peer}")
+
+    def on_frame(self, peer: str, frame: Frame) -> None:
+        self.told.append((peer, frame))
+
+
+@asynccontextmanager
+async def two(timing: Timing = TIMING) -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
+    async with homes(2, durable=False, timing=timing) as brokers:
+        found = []
+        for broker in brokers:
+            sessions = peers_of(broker)._parts.sessions
+            sessions.node_at = "n{}".format
+            found.append(sessions)
+        await until(lambda: peers_of(brokers[0]).links.homes and peers_of(brokers[1]).links.homes)
+        yield found[0], found[1]
