@@ -78,8 +78,8 @@ def test_the_files_of_a_directory_are_one_import(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "{": "is no definitions file",
-    "[]": "is no definitions file",
+    "{": "is not a definitions file",
+    "[]": "is not a definitions file",
     json.dumps({**FILE, "queues": [{"vhost": "shop"}]}): "queues[0]",
     json.dumps({**FILE, "bindings": [{**FILE["bindings"][0], "destination": "q9"}]}): "bindings[0]",
     json.dumps({**FILE, "bindings": [{**FILE["bindings"][0], "routing_key": "heavy"}]}): "bindings[0]",

@@ -44,7 +44,7 @@ def test_a_process_that_starts_again_and_again_pauses_before() -> None:
         [sys.executable, "-c", FAILING], env=environment, check=True, capture_output=True, text=True
     ).stdout
     assert said.splitlines() == [
-        f"the process ended soon after its start {times} times; it starts again in {seconds} s"
+        f"the process ended soon after its start {times} times; the next start is in {seconds} s"
         for times, seconds in ((3, "0.1"), (4, "0.2"), (5, "0.4"))
     ]
 
@@ -52,6 +52,6 @@ def test_a_process_that_starts_again_and_again_pauses_before() -> None:
 def test_a_process_that_is_told_to_end_in_such_a_pause_ends() -> None:
     environment = os.environ | {"JUMPMQ_RESTARTS": "20"}
     with subprocess.Popen([sys.executable, "-c", FAILING], env=environment, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and b"starts again in 30 s" in process.stdout.readline()
+        assert process.stdout is not None and b"the next start is in 30 s" in process.stdout.readline()
         process.terminate()
         assert process.wait(20) == 0

@@ -1,1 +1,1 @@
-"""A broker with a management port in one process: common to `jumpmq serve`, workers and `jumpmq.running()`."""
+"""A broker with its management port in one process, for `jumpmq serve`, workers and `jumpmq.running()`."""

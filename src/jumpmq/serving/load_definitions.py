@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
-    """The function that imports a definitions file, or all ``*.json`` of a directory, before the broker listens.
+    """Return a function that imports a definitions file, or all ``*.json`` of a directory, before the broker listens.
 
-    The files of a directory are imported as one, in the order of their names: all of it or nothing. Entries that are
-    the same already are left alone; others replace what is there, as an import over HTTP does.
+    The files of a directory are imported together, in the order of their names: all entries or none. Equal existing
+    objects are left alone; different ones are replaced, as by an import over HTTP.
     """
 
     async def load(broker: Broker) -> None:
@@ -47,7 +47,7 @@ def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
             log.warning("definitions of %s: skipped %s", path, line)
         for note in renaming.notes:
             log.warning("definitions of %s: %s", path, note)
-        log.info("definitions of %s are loaded, %d shards under other names", path, len(renaming.queues))
+        log.info("definitions of %s are loaded, with %d renamed shards", path, len(renaming.queues))
 
     return load
 
@@ -70,7 +70,7 @@ def _read(path: Path) -> dict[str, Any]:
             if key in NOTES:
                 continue
             if key in merged and not (isinstance(value, list) and isinstance(merged[key], list)):
-                raise ValueError(f"{file.name}: {key} is in another file, too, and is no list")
+                raise ValueError(f"{file.name}: {key} is also in another file, and is not a list")
             merged[key] = [*merged[key], *value] if key in merged else value
     return merged
 
@@ -84,4 +84,4 @@ def _object(file: Path) -> dict[str, Any]:
         found: dict[str, Any] = end.value
         return found
     except ValueError as error:
-        raise ValueError(f"{file.name} is no definitions file: {error}") from None
+        raise ValueError(f"{file.name} is not a definitions file: {error}") from None

@@ -1,7 +1,7 @@
 """A broker's log on stderr: a line of text or a JSON object per record.
 
-Whatever a client puts into a name, a record is one line: characters that control a terminal, or end a line, are
-escaped.
+A record is always one line, even if a client's name contains control characters: characters that control a terminal or
+end a line are escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECOND = "%Y-%m-%d %H:%M:%S"
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a record as one line of text; only tracebacks take more."""
+    """Formats a record as one line of text; a traceback adds further lines."""
 
     def __init__(self, process: tuple[str, int] | None = None) -> None:
         super().__init__(TEXT if process is None else TEXT.replace(": ", ": {} {}: ".format(*process), 1))
@@ -25,7 +25,7 @@ class TextFormatter(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         second = int(record.created)
-        if second != self._second:  # some thousand records may share one, as when connections come and go
+        if second != self._second:  # cached, because thousands of records may have the same second
             self._second, self._shown_second = second, time.strftime(SECOND, time.localtime(second))
         return f"{self._shown_second},{record.msecs:03.0f}"
 
@@ -56,10 +56,10 @@ class JSONFormatter(logging.Formatter):
 
 
 def escaped(text: str, kept: str = "") -> str:
-    """The text with control characters escaped as in Python: a newline as `\n`.
+    """Return the text with control characters escaped as in Python: a newline as `\n`.
 
     Args:
-        kept: characters that stay as they are.
+        kept: characters that are not escaped.
     """
     if text.isprintable():
         return text
@@ -70,14 +70,15 @@ def configure(level: str, form: str, process: tuple[str, int] | None = None) -> 
     """Begin to log.
 
     Args:
-        level: as in `logging`.
+        level: minimum level, a name as in `logging`.
         form: `text` or `json`.
-        process: of what each record is said to be, ``home`` or ``worker``, and its number; None where there is one.
+        process: kind (``home`` or ``worker``) and number of this process, added to each record; None for a single
+            process.
     """
     stderr = logging.StreamHandler()
     stderr.setFormatter(JSONFormatter(process) if form == "json" else TextFormatter(process))
-    # Nothing of this is shown, and a record takes half as long without it (the logging how-to, "Optimization").
+    # The formats do not show these fields; records without them take half the time (logging how-to, "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=level.upper(), handlers=[stderr])
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of its own start and stop
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # without uvicorn's own start and stop

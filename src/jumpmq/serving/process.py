@@ -27,16 +27,18 @@ log = logging.getLogger(__name__)
 _BEGAN = time.monotonic()
 
 MAX_FILES = 1 << 20
-"""Limit of open files where the system sets none."""
+"""Limit of open files if the system sets no limit."""
 
 STOPS = signal.SIGTERM, signal.SIGINT
 """Signals to stop the broker."""
 
 SHORT_LIFE = 30.0
-"""Seconds after the start until a process that starts again is not regarded as failing."""
+"""Seconds of life after which a restart is not regarded as a failure."""
 
 FREE_RESTARTS = 2
-"""Restarts of short lives without a pause: one for a home's first copies, one for a change of leader meanwhile."""
+"""Restarts after short lives without a pause: one for a home's first copies, one for a change of leader at the same
+time.
+"""
 
 LONGEST_PAUSE = 30.0
 """Maximum pause before a restart, in seconds."""
@@ -45,14 +47,14 @@ RESTARTS = "JUMPMQ_RESTARTS"
 """Environment variable with the number of successive short lives before this one."""
 
 MEMORY_INTERVAL = 0.1
-"""Seconds between two looks at how much of freed memory is to be kept."""
+"""Seconds between two adjustments of the freed memory that the process keeps."""
 
 
 def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
     """Configure the current process for serving.
 
     Args:
-        process: which of several it is, as :func:`jumpmq.serving.logs.configure` has it.
+        process: kind and number of this process, as for :func:`jumpmq.serving.logs.configure`.
     """
     gc.disable()  # until ready: objects of the start are permanent
     configure(config.log_level, config.log_format, process)
@@ -64,9 +66,10 @@ async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event,
     """Run ``serving`` until ended or stopped.
 
     Args:
-        serving: does it, and ends by itself once `stop` is set.
-        stop: set when it is to end.
-        started: set once it serves. Before, it is cancelled: what a start waits for, etcd say, may never come.
+        serving: the coroutine that serves; must end after `stop` is set.
+        stop: set to end the serving.
+        started: set by `serving` at the end of the start. A stop before that cancels `serving`, because a start may
+            wait forever, for example for etcd.
     """
     task = asyncio.create_task(serving, name="serving")
     told = asyncio.create_task(stop.wait(), name="stop")
@@ -79,7 +82,7 @@ async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event,
 
 
 def end_at_once(reason: str) -> None:
-    """End as in a crash: a clean stop would wait for a commit that does not come. The next start
+    """End the process as in a crash, because a clean stop would wait for a commit that never completes. The next start
     recovers from the log.
     """
     _shut_down_connections()
@@ -88,18 +91,20 @@ def end_at_once(reason: str) -> None:
 
 
 def end_on_signal() -> None:
-    """End the process at once on a signal to stop: the broker has stopped, and the process is about to start again.
+    """Let a signal to stop end the process at once: the broker has stopped, and the process is about to restart.
 
-    A signal may be given to any thread: a mask of the main thread does not keep it for the next run.
+    A signal mask of the main thread would not keep the signal for the next run, because the system may deliver the
+    signal to another thread.
     """
     for number in STOPS:
         signal.signal(number, lambda number, frame: os._exit(0))
 
 
 def start_again() -> NoReturn:
-    """Replace this process by a new run of the program, with the same arguments and process number.
+    """Replace this process by a new run of the program, with the same arguments and process id.
 
-    After several short lives there is a pause before. A signal to stop ends the process, here or in the next run.
+    After several short lives, a pause precedes the new run. A signal to stop ends the process, during the pause or in
+    the new run.
     """
     end_on_signal()
     _shut_down_connections()
@@ -107,7 +112,7 @@ def start_again() -> NoReturn:
     told = os.environ.get(RESTARTS, "")
     restarts = (int(told) if told.isdecimal() else 0) + 1 if is_short else 0
     if pause := restart_pause(restarts):
-        _pause(pause, f"the process ended soon after its start {restarts} times; it starts again in {pause:g} s")
+        _pause(pause, f"the process ended soon after its start {restarts} times; the next start is in {pause:g} s")
     logging.shutdown()
     sys.stdout.flush()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -118,13 +123,13 @@ def restart_pause(restarts: int) -> float:
     """Return the pause before a restart, in seconds.
 
     Args:
-        restarts: successive short lives.
+        restarts: number of successive short lives.
     """
     return 0.0 if restarts <= FREE_RESTARTS else min(LONGEST_PAUSE, 0.1 * 2.0 ** (restarts - FREE_RESTARTS - 1))
 
 
 def _pause(seconds: float, reason: str) -> None:
-    """Log the reason, and wait in the main thread, where handlers run: a signal may come to any thread."""
+    """Log the reason, and wait in short steps, so that the main thread can run signal handlers in between."""
     log.error(reason)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -132,8 +137,9 @@ def _pause(seconds: float, reason: str) -> None:
 
 
 def _shut_down_connections() -> None:
-    """End the connections at once: a thread waiting for a disk keeps the process and all its sockets. Listening sockets
-    may be shared with other processes, and stay."""
+    """Shut the connections down. Otherwise a thread that waits for the disk would keep the process, and thereby all
+    sockets, alive. Listening sockets stay, because other processes may share them.
+    """
     with suppress(OSError):
         for path in Path("/dev/fd").iterdir():
             _shut_down(int(path.name))
@@ -150,7 +156,7 @@ def _shut_down(descriptor: int) -> None:
 
 
 async def keep_memory(account: MemoryAccount) -> None:
-    """Return the memory of the start to the system, at intervals."""
+    """Return freed memory to the system, at intervals of :data:`MEMORY_INTERVAL`."""
     kept, loop = KeptMemory(account), asyncio.get_running_loop()
     while True:
         await asyncio.sleep(until_tick(MEMORY_INTERVAL, loop.time()))
@@ -158,13 +164,14 @@ async def keep_memory(account: MemoryAccount) -> None:
 
 
 def calm_garbage_collection() -> None:
-    """Keep garbage collections short, and full ones rare: with ten thousand queues one stops all deliveries for 50 ms.
+    """Keep garbage collections short, and full collections rare: with ten thousand queues, a full collection stops all
+    deliveries for 50 ms.
 
-    Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
-    to them, so what it must find is little. A collection of the young takes half a millisecond, one of the next
-    generation two or three. A full one, which takes 35 ms behind ten thousand new queues, comes after sixty million
-    more objects were made than went. What the start made stays, and is never looked through: of 85,000 objects a
-    thousand are garbage.
+    Little garbage needs the collector: messages are in no reference cycles, and connections and queues break their
+    cycles at their end. A collection of the youngest generation takes half a millisecond, of the next generation two or
+    three milliseconds. A full collection, which takes 35 ms after the creation of ten thousand queues, begins after
+    sixty million more objects were created than freed. Objects of the start are frozen, and never examined: of 85,000
+    objects, a thousand are garbage.
     """
     gc.freeze()
     gc.set_threshold(2_000, 2, 10_000)
@@ -172,15 +179,15 @@ def calm_garbage_collection() -> None:
 
 
 def collect_garbage() -> None:
-    """Collect all garbage now: what a broker was that has ended, while the process goes on. Its parts are in circles,
-    may be among what :func:`calm_garbage_collection` has frozen, and the next full collection may be days away.
+    """Free the objects of an ended broker in a process that continues. The objects are in reference cycles, and may be
+    frozen by :func:`calm_garbage_collection`; the next full collection may be days away.
     """
     gc.unfreeze()
     gc.collect()
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum: every connection takes a file."""
+    """Raise the limit of open files to the system's maximum, because every connection takes a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:

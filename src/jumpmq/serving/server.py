@@ -15,16 +15,13 @@ from jumpmq.http.server import HTTPServer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store
 
-#: The only user so far, accepted from loopback addresses only.
+#: The default user with password; may log in from loopback addresses only.
 GUEST = "guest:guest"
 
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """Addresses of a started broker, and its data directory (`None`: in memory).
-
-    A port is 0 where it does not listen for that.
-    """
+    """Addresses of a started broker, and its data directory (`None`: in memory). A port is 0 without a listener."""
 
     node: str
     host: str
@@ -37,7 +34,7 @@ class RunningBroker:
 
     @property
     def amqp_url(self) -> str:
-        """For AMQP clients, with user and password."""
+        """URL for AMQP clients, with user and password."""
         return f"amqp://{GUEST}@{self._address(self.port)}/%2F"
 
     @property
@@ -47,7 +44,7 @@ class RunningBroker:
 
     @property
     def http_url(self) -> str:
-        """For `jumpmqctl --url` and Spark's option `url`, with user and password."""
+        """URL for `jumpmqctl --url` and Spark's option `url`, with user and password."""
         return f"http://{GUEST}@{self._address(self.http_port)}"
 
     @property
@@ -79,7 +76,7 @@ class Control:
 
 @asynccontextmanager
 async def managed_alone(broker: Broker, stop: Callable[[], None] | None) -> AsyncIterator[None]:
-    """Serves the management of a broker of one process until the block is left. See :data:`Manage`."""
+    """Serve the management port of a broker of one process until the block ends. See :data:`Manage`."""
     http = HTTPServer(broker, stop)
     try:
         await http.start()
@@ -89,7 +86,9 @@ async def managed_alone(broker: Broker, stop: Callable[[], None] | None) -> Asyn
 
 
 Manage = Callable[[Broker, Callable[[], None] | None], AbstractAsyncContextManager[None]]
-"""Serves the management of a started broker; the second argument stops it on an administrator's request."""
+"""Serves the management port of a started broker. The second argument stops the broker, for an administrator's
+request.
+"""
 
 
 @asynccontextmanager
@@ -101,29 +100,30 @@ async def serving(
     manage: Manage = managed_alone,
     open_store: OpenStore = Store.open,
 ) -> AsyncIterator[Control]:
-    """Serves AMQP and HTTP in the running event loop until the block is left.
+    """Serve AMQP and HTTP in the running event loop until the block ends.
 
     Args:
-        stop: makes the caller leave the block; called when an administrator asks over HTTP, who is refused without it.
-        fail: called with a sentence when the broker cannot go on: its process is to end at once, and to be started
-            again. It is in the log already.
+        stop: makes the caller leave the block; called for an administrator's request over HTTP. None to refuse such
+            requests.
+        fail: called with a sentence when the broker cannot continue: the process must end at once, and be restarted.
+            The sentence is already in the log.
         enter: makes the broker's peers.
-        manage: serves its management.
-        open_store: opens the store of its data directory.
+        manage: serves the management port.
+        open_store: opens the store of the data directory.
 
     Raises:
         BrokerError: the broker cannot start; the text is one line with the reason.
     """
     before = None
     if config.load_definitions is not None and config.worker == 1:
-        from jumpmq.serving.load_definitions import loading  # here, so that a broker without it does not load HTTP
+        from jumpmq.serving.load_definitions import loading  # imports modules of HTTP, which other brokers do without
 
         before = loading(config.load_definitions)
     broker = await start(config, enter, on_failure=fail, before_listening=before, open_store=open_store)
     try:
         async with manage(broker, stop):
             yield Control(_endpoints(broker), broker, broker.memory, broker.listening.certificates.reload)
-            broker.close_clients()  # while requests end
+            broker.close_clients()  # at the same time as the last requests end
     finally:
         await broker.stop()
 
@@ -132,7 +132,7 @@ def _endpoints(broker: Broker) -> RunningBroker:
     host = broker.config.host
     return RunningBroker(
         broker.node,
-        "127.0.0.1" if host == "localhost" else host,  # resolved alike by all clients
+        "127.0.0.1" if host == "localhost" else host,  # clients may resolve localhost differently
         broker.port,
         broker.listening.port_of("http"),
         broker.config.data_dir,
