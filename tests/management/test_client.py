@@ -73,7 +73,7 @@ def test_nothing_listens() -> None:
 
 
 def test_the_amqp_port_is_another(broker: jumpmq.RunningBroker) -> None:
-    with pytest.raises(NotManagement, match="speaks AMQP: the management port is another"):
+    with pytest.raises(NotManagement, match="speaks AMQP: use the management port"):
         ManagementClient(f"http://127.0.0.1:{broker.port}").get("overview")
 
 

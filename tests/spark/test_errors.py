@@ -241,7 +241,7 @@ def test_nothing_listening(spark: SparkSession, broker: jumpmq.RunningBroker) ->
 
 
 def test_another_kind_of_server() -> None:
-    with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
+    with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: use the management port"):
         Client(BrokerAddress(f"http://127.0.0.1:{broker.port}")).require_broker()
 
 

@@ -10,7 +10,9 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True)
 class AMQPAddress:
-    """``amqp://USER:PASSWORD@HOST:PORT/VHOST``, or ``amqps``; what is left out is guest, guest, the port and ``/``."""
+    """``amqp://USER:PASSWORD@HOST:PORT/VHOST``, or ``amqps``. Defaults: user and password guest, the protocol's port,
+    virtual host ``/``.
+    """
 
     host: str
     port: int
@@ -21,10 +23,10 @@ class AMQPAddress:
 
     @classmethod
     def parse(cls, url: str) -> AMQPAddress:
-        """Read a URL.
+        """Parse a URL.
 
         Raises:
-            ValueError: it is none of these; the text says what is wrong, without the password.
+            ValueError: the URL is not an AMQP URL; the text has the reason, without the password.
         """
         parts = urlsplit(url)
         if parts.scheme not in PORTS:
@@ -32,9 +34,9 @@ class AMQPAddress:
         try:
             port = parts.port or PORTS[parts.scheme]
         except ValueError:
-            raise ValueError("its port is no number up to 65535") from None
+            raise ValueError("the port is not a number up to 65535") from None
         if not parts.hostname:
-            raise ValueError("it names no host")
+            raise ValueError("the host is missing")
         if "/" in parts.path[1:]:
             raise ValueError("a slash in the name of a virtual host is written %2F")
         return cls(
@@ -47,6 +49,6 @@ class AMQPAddress:
         )
 
     def __str__(self) -> str:
-        """Without the user and the password."""
+        """Return the URL without user, password and virtual host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"

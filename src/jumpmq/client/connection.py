@@ -41,7 +41,7 @@ class RequestRefused(Exception):
 
     Attributes:
         code: the reply code.
-        is_open: whether the connection is open still, and only its channel closed.
+        is_open: True if only the channel was closed; False if the connection was closed.
     """
 
     def __init__(self, code: int, text: str, *, is_open: bool = False) -> None:
@@ -51,26 +51,26 @@ class RequestRefused(Exception):
 
 
 class Cancelled(RequestRefused):
-    """The broker has cancelled a consumer: its queue was deleted, or has moved to a different node."""
+    """The broker has cancelled a consumer: the queue was deleted, or has moved to another node."""
 
 
 class AMQPConnection:
     """An open connection with a single channel.
 
     Args:
-        tls: for an ``amqps`` address.
-        timeout: seconds to wait for any answer.
+        tls: the TLS context for an ``amqps`` address.
+        timeout: maximum seconds for any answer.
 
     Attributes:
-        deliveries: messages that came and were not taken yet.
-        returned: mandatory messages that came back.
-        unconfirmed: how many published messages are not confirmed yet.
-        published: how many messages were published.
-        refused: the numbers of those that were refused (``basic.nack``), counted from 1 since ``confirm.select``.
+        deliveries: received messages; the caller removes them.
+        returned: returned mandatory messages.
+        unconfirmed: number of published messages without a confirm.
+        published: number of published messages.
+        refused: numbers of refused messages (``basic.nack``), counted from 1 since ``confirm.select``.
 
     Raises:
-        ConnectionLost: there is no answer.
-        RequestRefused: the user, or the virtual host, is refused.
+        ConnectionLost: the broker does not answer.
+        RequestRefused: the user or the virtual host is refused.
     """
 
     def __init__(self, address: AMQPAddress, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
@@ -79,13 +79,13 @@ class AMQPConnection:
         self.returned: list[Returned] = []
         self.unconfirmed = 0
         self.refused: list[int] = []
-        self._timeout = timeout  # seconds for an answer
-        self._protocol = ClientProtocol()  # encodes and decodes
-        self._replies: deque[m.Method] = deque()  # received and not asked for yet
-        self._consumers: dict[str, str] = {}  # by tag, the queues that are consumed from
+        self._timeout = timeout
+        self._protocol = ClientProtocol()
+        self._replies: deque[m.Method] = deque()  # received answers that no call has taken yet
+        self._consumers: dict[str, str] = {}  # consumed queues, by consumer tag
         self.published = 0
-        self._outstanding: set[int] = set()  # publishes that are not confirmed, by number
-        self._lowest = 1  # the first of them
+        self._outstanding: set[int] = set()  # numbers of unconfirmed publishes
+        self._lowest = 1  # lower bound of the numbers in _outstanding
         self._socket = self._connected(tls)
         try:
             self._log_in()
@@ -96,7 +96,7 @@ class AMQPConnection:
 
     @property
     def frame_max(self) -> int:
-        """Octets of a frame at most, as agreed."""
+        """Maximum octets of a frame, as negotiated."""
         return self._protocol.frame_max
 
     def call(self, method: m.Method, answer: type[M]) -> M:
@@ -104,7 +104,7 @@ class AMQPConnection:
 
         Raises:
             RequestRefused: the broker closed the channel or the connection instead.
-            ConnectionLost: the connection broke, or nothing came in time.
+            ConnectionLost: the connection broke, or no answer came in time.
         """
         self._write([self._frame(method)])
         return self._reply(answer)
@@ -113,15 +113,15 @@ class AMQPConnection:
         """Declare a queue passively; return the broker's answer.
 
         Raises:
-            RequestRefused: there is none (404).
+            RequestRefused: the queue does not exist (404).
         """
         return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
 
     def declare_all(self, declarations: list[m.QueueDeclare]) -> list[m.QueueDeclareOk | RequestRefused]:
-        """Declare queues, with many requests on their way at once; return the answers in order.
+        """Declare queues, with many requests in flight; return the answers in order.
 
-        A refusal closes the channel, and with it go the declarations that are behind: it is opened again, and they are
-        sent again, fewer at once, as others may be refused, too.
+        A refusal closes the channel, which discards the following declarations. The channel is then opened again, and
+        these declarations are sent again, fewer at once, because more of them may be refused.
 
         Raises:
             RequestRefused: the broker closed the connection.
@@ -133,21 +133,22 @@ class AMQPConnection:
             try:
                 self._write(map(self._frame, rest))
                 for _ in rest:
-                    found.append(self._reply(m.QueueDeclareOk))  # noqa: PERF401 (those before a refusal count)
+                    found.append(self._reply(m.QueueDeclareOk))  # noqa: PERF401 (answers before a refusal count)
             except RequestRefused as refused:
                 if not refused.is_open:
                     raise
-                found += [self._reply(m.QueueDeclareOk) for _ in range(len(self._replies))]  # that came before it
+                # Answers received before the refusal.
+                found += [self._reply(m.QueueDeclareOk) for _ in range(len(self._replies))]
                 found.append(refused)
                 at_once = 1
                 self.call(m.ChannelOpen(), m.ChannelOpenOk)
         return found
 
     def consume(self, queue: str, prefetch: int, arguments: dict[str, object] | None = None) -> str:
-        """Begin to consume; the answer is the consumer's tag.
+        """Begin to consume; return the consumer's tag.
 
         Args:
-            prefetch: messages that may be unacknowledged; 0 for any number.
+            prefetch: maximum number of unacknowledged messages; 0 for no limit.
         """
         self.call(m.BasicQos(prefetch_count=prefetch), m.BasicQosOk)
         table = _table(arguments or {})
@@ -171,7 +172,7 @@ class AMQPConnection:
         return self.deliveries.popleft()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for deliveries; return True if there are any.
+        """Wait at most ``seconds`` for deliveries; return True if :attr:`deliveries` is not empty.
 
         Raises:
             RequestRefused: the broker cancelled the consumer, or closed the channel.
@@ -192,7 +193,7 @@ class AMQPConnection:
     def publish(self, contents: Iterable[bytes]) -> None:
         """Publish messages, given as frames from :func:`jumpmq.amqp.client.publish_frames`.
 
-        After ``confirm.select`` they count as unconfirmed until they are.
+        After ``confirm.select`` the messages count as unconfirmed until the broker confirms or refuses them.
         """
         frames = list(contents)
         self._outstanding.update(range(self.published + 1, self.published + len(frames) + 1))
@@ -201,7 +202,7 @@ class AMQPConnection:
         self._write(frames)
 
     def wait_for_confirms(self, most: int = 0) -> None:
-        """Wait until at most so many messages are unconfirmed."""
+        """Wait until at most ``most`` messages are unconfirmed."""
         until = time.monotonic() + self._timeout
         while self.unconfirmed > most:
             before = self.unconfirmed
@@ -224,7 +225,7 @@ class AMQPConnection:
     def __exit__(self, type_: type[BaseException] | None, *exception: object) -> None:
         if type_ is None or issubclass(type_, Exception):
             self.close()
-        else:  # Ctrl-C may come in the middle of a frame
+        else:  # an interrupt (Ctrl-C) may have cut a frame
             self._socket.close()
 
     def _connected(self, tls: ssl.SSLContext | None) -> socket.socket:
@@ -248,7 +249,8 @@ class AMQPConnection:
         properties = _table(PRODUCT)
         tune = self.call(m.ConnectionStartOk(properties, "PLAIN", response, "en_US"), m.ConnectionTune)
         self._protocol.frame_max = tune.frame_max or 131072
-        agreed = m.ConnectionTuneOk(tune.channel_max, self._protocol.frame_max, 0)  # no heartbeats: TCP's keepalive
+        # No heartbeats: TCP's keepalive detects a lost peer.
+        agreed = m.ConnectionTuneOk(tune.channel_max, self._protocol.frame_max, 0)
         self._write([self._frame(agreed)])
         self.call(m.ConnectionOpen(self.address.vhost), m.ConnectionOpenOk)
 
@@ -275,10 +277,10 @@ class AMQPConnection:
         self._pump(frames, time.monotonic() + self._timeout, patient=False)
 
     def _pump(self, frames: Iterable[bytes], until: float, *, patient: bool) -> None:
-        """Send octets, and process arriving octets meanwhile, to keep either side from blocking the connection.
+        """Send octets, and process arriving octets in between: otherwise both sides could block each other.
 
         Args:
-            patient: whether to wait for something to arrive.
+            patient: True to wait for arriving octets.
         """
         waiting = memoryview(b"".join(frames))
         while True:
@@ -297,7 +299,7 @@ class AMQPConnection:
             if not any(select.select([self._socket], writable, [], max(0.0, left))) and left <= 0:
                 if patient:
                     return
-                raise ConnectionLost(f"{self.address} has not taken what was sent for {self._timeout:g} s")
+                raise ConnectionLost(f"{self.address} has not read the sent data for {self._timeout:g} s")
 
     def _receive(self) -> bool:
         """Process arrived octets; return True if there were any."""
@@ -336,19 +338,19 @@ class AMQPConnection:
                 raise self._closed(m.ConnectionCloseOk(), code, text)
             case m.BasicCancel(consumer_tag=tag):
                 queue = self._consumers.pop(tag, tag)
-                raise Cancelled(404, f"the broker cancelled the consumer of '{queue}': it is gone, or has moved")
+                raise Cancelled(404, f"the broker cancelled the consumer of '{queue}': the queue is gone, or has moved")
             case m.ConnectionBlocked() | m.ConnectionUnblocked() | m.ChannelFlow():
                 pass
             case _:
                 self._replies.append(event)
 
     def _closed(self, answer: m.Method, code: int, text: str, *, is_open: bool = False) -> RequestRefused:
-        with suppress(ConnectionLost):  # a broker that does not wait for the answer
+        with suppress(ConnectionLost):  # the broker may not wait for the answer
             self._write([self._frame(answer)])
         return RequestRefused(code, text, is_open=is_open)
 
     def _settled(self, tags: list[int], *, multiple: bool) -> None:
-        """Messages are confirmed, or refused."""
+        """Record confirmed or refused messages."""
         if multiple:
             self._outstanding.difference_update(range(self._lowest, tags[-1] + 1))
             self._lowest = tags[-1] + 1

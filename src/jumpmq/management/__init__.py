@@ -1,7 +1,4 @@
-"""A client of the management API, for everything here that is outside the broker: the command line and Spark.
-
-It needs the standard library only.
-"""
+"""A client of the management API, for the command line and Spark. Needs the standard library only."""
 
 from jumpmq.management.client import DEFAULT_URL, TIMEOUT, ManagementClient
 from jumpmq.management.errors import InvalidRequest, ManagementError, NoAnswer, NotManagement, Refusal

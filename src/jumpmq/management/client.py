@@ -18,29 +18,29 @@ DEFAULT_URL = "http://guest:guest@127.0.0.1:15672"
 DEFAULT_PORTS = {"http": 15672, "https": 15671}
 
 TIMEOUT = 60.0
-"""Seconds without a single octet from the broker before a request counts as failed."""
+"""Seconds without an octet from the broker after which a request counts as failed."""
 
 TLS_ALERT = "\x15\x03"
 """First characters of a TLS port's answer to a client that does not speak TLS."""
 
 
 class ManagementClient:
-    """The management port of a broker. Holds no connection, and so can be pickled for other processes.
+    """Client of a broker's management port. The client holds no connection, and can be pickled for other processes.
 
-    A place in the API is given by the segments of its path below ``/api``, as they are: they are percent-encoded here.
+    The path of a resource is given as its unencoded segments below ``/api``; the client percent-encodes them.
 
     Args:
-        url: ``http://USER:PASSWORD@HOST:PORT``, or ``https``; user and password are guest unless given, the port is
+        url: ``http://USER:PASSWORD@HOST:PORT``, or ``https``. By default, user and password are guest; the port is
             15672, or 15671 with TLS.
-        timeout: seconds to wait for an answer.
-        tls: how the broker is known where the URL says ``https``.
+        timeout: maximum seconds without an octet of the answer.
+        tls: certificates for an ``https`` URL.
 
     Attributes:
         address: the URL without user and password.
-        user: who asks.
+        user: name of the user.
 
     Raises:
-        InvalidRequest: the URL is not one of HTTP.
+        InvalidRequest: the URL is not an HTTP URL.
     """
 
     def __init__(self, url: str = DEFAULT_URL, timeout: float = TIMEOUT, tls: ClientTLS | None = None) -> None:
@@ -49,16 +49,16 @@ class ManagementClient:
             host, port = parts.hostname, parts.port
         except ValueError:
             raise InvalidRequest(
-                f"{_without_secret(url)!r} is not a management URL: its host or port makes no sense; in a password "
+                f"{_without_secret(url)!r} is not a management URL: host or port is invalid; in a password "
                 "/ is written %2F, # %23 and ? %3F"
             ) from None
         if parts.scheme not in DEFAULT_PORTS or not host:
             raise InvalidRequest(f"{_without_secret(url)!r} is not a management URL such as {DEFAULT_URL}")
-        self._secure = parts.scheme == "https"  # whether with TLS
+        self._secure = parts.scheme == "https"
         self._host, self._port = host, port or DEFAULT_PORTS[parts.scheme]
         self._path = parts.path.rstrip("/")
-        self._timeout = timeout  # seconds for an answer
-        self._tls = tls or ClientTLS()  # how the server is checked
+        self._timeout = timeout
+        self._tls = tls or ClientTLS()
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{parts.scheme}://{shown}:{self._port}{self._path}"
         self.user = unquote(parts.username or "guest")
@@ -66,18 +66,18 @@ class ManagementClient:
         self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode("ascii")
 
     def get(self, *path: str, **query: str) -> Any:
-        """The JSON at a place.
+        """Return the JSON at a path.
 
         Raises:
             Refusal: the broker answered with an error.
             InvalidRequest: a segment is empty.
-            NoAnswer: there was no answer.
-            NotManagement: what answered is no management port.
+            NoAnswer: no answer, or an incomplete answer.
+            NotManagement: the answer is not from a management port.
         """
         return self.ask("GET", *path, query=query)
 
     def find(self, *path: str) -> Any | None:
-        """Return the JSON at a path; None if it does not exist. Raises as :meth:`get` otherwise."""
+        """Return the JSON at a path; None if the path does not exist. Raises the errors of :meth:`get` otherwise."""
         try:
             return self.get(*path)
         except Refusal as refusal:
@@ -86,15 +86,15 @@ class ManagementClient:
             raise
 
     def put(self, *path: str, body: Any) -> Any:
-        """Put an object at a place. Raises as :meth:`get` does."""
+        """Put an object at a path. Raises the errors of :meth:`get`."""
         return self.ask("PUT", *path, body=body)
 
     def post(self, *path: str, body: Any = None) -> Any:
-        """Post to a place. Raises as :meth:`get` does."""
+        """Post to a path. Raises the errors of :meth:`get`."""
         return self.ask("POST", *path, body=body)
 
     def delete(self, *path: str, headers: Mapping[str, str] | None = None, **query: str) -> None:
-        """Delete the resource at a path. Raises as :meth:`get`."""
+        """Delete the resource at a path. Raises the errors of :meth:`get`."""
         self.ask("DELETE", *path, query=query, headers=headers)
 
     def ask(
@@ -105,14 +105,14 @@ class ManagementClient:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send a request and return the JSON of the answer; None if it is empty.
+        """Send a request, and return the JSON of the answer; None for an empty answer.
 
         Args:
-            body: an object to send as JSON, or octets that are sent as they are.
-            query: underscores in its names are sent as hyphens.
+            body: a value to send as JSON, or octets to send unchanged.
+            query: parameters of the query; underscores in names are sent as hyphens.
 
         Raises:
-            ManagementError: as of :meth:`get`.
+            ManagementError: an error of :meth:`get`.
         """
         query = {name.replace("_", "-"): value for name, value in (query or {}).items()}
         with self.request(method, *path, body=body, query=query, headers=headers) as response:
@@ -120,7 +120,7 @@ class ManagementClient:
         try:
             return json.loads(content) if content else None
         except ValueError:
-            raise NotManagement(f"{self.address} answered something else than JSON") from None
+            raise NotManagement(f"the answer of {self.address} is not JSON") from None
 
     @contextmanager
     def request(
@@ -131,7 +131,7 @@ class ManagementClient:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
-        """A request whose good answer the block reads. Raises as :meth:`get` does, in the block too."""
+        """Send a request; the block reads a good answer. Raises the errors of :meth:`get`, also in the block."""
         if not all(path):
             raise InvalidRequest("a name must not be empty")
         place = "/".join(["/api", *(quote(segment, safe="", errors="surrogateescape") for segment in path)])
@@ -187,14 +187,14 @@ def _without_secret(url: str) -> str:
 
 
 def _spoken(line: str) -> str:
-    """Name the protocol of a server whose answer does not begin as HTTP."""
+    """Return a description of a server whose answer is not HTTP, by the answer's first characters."""
     if line.startswith("AMQP"):
-        return "speaks AMQP: the management port is another, 15672 unless told"
+        return "speaks AMQP: use the management port, by default 15672"
     return "speaks TLS: is it https?" if line.startswith(TLS_ALERT) else "does not speak HTTP"
 
 
 def _reason(content: bytes) -> str:
-    """Return the broker's reason for a refusal; empty if it gave none."""
+    """Return the broker's reason for a refusal; empty without a reason."""
     try:
         reason = json.loads(content)["reason"]
     except (ValueError, KeyError, TypeError):

@@ -13,7 +13,7 @@ class NoAnswer(ManagementError):
     """No answer, or an incomplete answer.
 
     Attributes:
-        refused: whether nothing listens there.
+        refused: True if no process listens at the address.
     """
 
     def __init__(self, text: str, *, refused: bool = False) -> None:
@@ -30,7 +30,7 @@ class Refusal(ManagementError):
 
     Attributes:
         code: the HTTP status.
-        reason: why, as the broker says it; empty where it is silent.
+        reason: the broker's reason; empty without a reason.
     """
 
     def __init__(self, text: str, code: int, reason: str) -> None:

@@ -13,9 +13,9 @@ class ClientTLS:
     """Paths of the PEM files that a client's TLS needs.
 
     Attributes:
-        ca: certificates of the authorities that may vouch for the broker; None for those that the system trusts.
-        certificate: the client's own, with those that lead to its authority; None if it has none to show.
-        key: the key of the certificate; None where the certificate's file holds it.
+        ca: certificates of trusted authorities for the broker's certificate; None for the system's authorities.
+        certificate: the client's certificate, with the intermediate certificates; None for no client certificate.
+        key: the private key; None if the certificate's file contains the key.
     """
 
     ca: str | None = None
@@ -26,7 +26,7 @@ class ClientTLS:
         """Return a context that verifies the broker's certificate and name.
 
         Raises:
-            InvalidRequest: a file cannot be read, or does not hold what it should.
+            InvalidRequest: a file cannot be read, is not PEM, or the key belongs to another certificate.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -44,5 +44,5 @@ class ClientTLS:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return "it is not PEM, or the key is another certificate's"
+        return "not PEM, or the key of another certificate"
     return error.strerror or str(error)

@@ -178,7 +178,7 @@ def test_new_certificates_break_no_connection(tmp_path: Path, how: str, processe
     ("options", "reason"),
     [
         (["--tls-cert", "{none}"], "cannot read certificate and key from"),
-        (["--tls-cert", "{server}"], "the key is another certificate's"),
+        (["--tls-cert", "{server}"], "the key of another certificate"),
         (["--tls-cert", "{server}", "--tls-key", "{key}", "--tls-client", "required"], "only with the certificates of"),
         (["--tls-cert", "{server}", "--tls-key", "{key}", "--tls-ca", "{key}"], "cannot read certificates from"),
     ],

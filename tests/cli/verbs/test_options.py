@@ -21,7 +21,7 @@ def test_general_options_stand_before_the_verb_too(output: Output) -> None:
 def test_the_port_of_amqp_is_not_taken_for_the_management_port(failure: Failure, running: jumpmq.RunningBroker) -> None:
     url = f"http://guest:guest@127.0.0.1:{urlsplit(running.amqp_url).port}"
     where = url.replace("guest:guest@", "")
-    said = f"Error:\n{where} speaks AMQP: the management port is another, 15672 unless told\n"
+    said = f"Error:\n{where} speaks AMQP: use the management port, by default 15672\n"
     assert failure("--url", url, "-q", "status") == (76, said)
 
 

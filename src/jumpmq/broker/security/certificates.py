@@ -100,7 +100,7 @@ def _version(path: Path) -> tuple[int, int]:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return "it is not PEM, or the key is another certificate's"
+        return "not PEM, or the key of another certificate"
     return error.strerror or str(error)
 
 
