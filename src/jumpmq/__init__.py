@@ -1,7 +1,7 @@
 """JumpMQ: a partitioned AMQP 0-9-1 message broker for Python and Spark.
 
-`jumpmq.running()` starts a broker inside this process, `jumpmq.Broker` is the broker itself for programs with an event
-loop of their own. Both are imported on first use, so that a Spark worker which needs only `jumpmq.hashing` stays light.
+`jumpmq.running()` starts a broker inside this process. `jumpmq.Broker` is the broker for programs with an event loop.
+Both are imported on first use, to save memory in a Spark worker that uses only `jumpmq.hashing`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`jumpmq` and `python -m jumpmq`: a broker starts without imports needed only by other commands."""
+"""`jumpmq` and `python -m jumpmq`. The start of a broker imports no modules that only other commands need."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jumpmq.cli.settings import CONFIG_VARIABLE, plainly_written
 
 
 def main() -> None:
-    """Runs `jumpmq`; see :mod:`jumpmq.cli.jumpmq`."""
+    """Run `jumpmq`; see :mod:`jumpmq.cli.jumpmq`."""
     options = plainly_written(sys.argv[2:]) if sys.argv[1:2] == ["serve"] else None
     if options is None:
         from jumpmq.cli.jumpmq import main as any_command
 
         any_command()
     else:
-        gc.disable()  # what is imported stays
+        gc.disable()  # imported modules are no garbage
         from jumpmq.cli.serve import run
 
         file = options.pop("config", None) or os.environ.get(CONFIG_VARIABLE)

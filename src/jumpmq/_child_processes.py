@@ -1,4 +1,4 @@
-"""Start and end of child processes running modules of this package."""
+"""Start and end of child processes that run modules of this package."""
 
 import os
 import socket
@@ -10,20 +10,20 @@ _PACKAGES = Path(__file__).parents[1]
 """Parent directory of the imported ``jumpmq`` package."""
 
 StartedChild = tuple[subprocess.Popen[bytes], socket.socket]
-"""A child, and the parent's end of a socket pair with it."""
+"""A child, and the parent's end of the socket pair that connects both."""
 
 
 def package_environment() -> dict[str, str]:
-    """Return the environment for a child, so that ``python -P -m jumpmq.…`` finds the package."""
+    """Return an environment in which a child (``python -P -m jumpmq.…``) finds the package."""
     paths = (str(_PACKAGES), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def start_child(module: str, *arguments: str) -> StartedChild:
-    """Start a module with a socket to this process; the first argument is the descriptor of the child's end.
+    """Start a module with a socket to this process. The child's first argument is the descriptor of its socket.
 
     Raises:
-        OSError: there are too many files or processes, or there is no memory for the child.
+        OSError: the limit of files or processes is reached, or memory is exhausted.
     """
     ours, theirs = socket.socketpair()
     try:
@@ -42,7 +42,7 @@ def start_child(module: str, *arguments: str) -> StartedChild:
 
 
 def ended(child: subprocess.Popen[bytes], seconds: float) -> int:
-    """Return the exit status of a child, which is killed unless it ends within some seconds."""
+    """Return the exit status of a child. A child that does not end within ``seconds`` is killed."""
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:

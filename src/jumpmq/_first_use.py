@@ -1,4 +1,4 @@
-"""Names of a package imported on first use, for a fast start of programs with few of the names."""
+"""Import of a package's names on first use, for a fast start of programs that use few of the names."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -9,7 +9,7 @@ def import_name(package: str, homes: Mapping[str, str], name: str) -> Any:
     """Import a name from its module, on behalf of a package's ``__getattr__``.
 
     Raises:
-        AttributeError: it has none.
+        AttributeError: the package has no such name.
     """
     if name not in homes:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

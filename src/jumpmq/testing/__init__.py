@@ -1,15 +1,15 @@
-"""Brokers for tests: processes on free ports, with all their files in own directories.
+"""Brokers for tests: processes on free ports, each with all files in a separate directory.
 
     with JumpMQ() as broker:
         broker.port, broker.http_port    # user and password are guest, the virtual host is /
-        broker.kill()                    # as a crash would
+        broker.kill()                    # as in a crash
         broker.start()                   # on the same directory, and other ports
 
-`RabbitMQ` is one to compare with, by default the newest of `Installation.all`. Nothing of the machine is touched: no
-system service, no shared Erlang port mapper, no file outside the directory. Leaving the block ends every process that
-it started; so does the end of the program, however it ends, on Linux.
+`RabbitMQ` is a broker for comparisons, by default the newest of `Installation.all`. The machine is not affected: no
+system service, no shared Erlang port mapper, no file outside the directory. The end of the block ends every process
+started in it. On Linux, any end of the program ends these processes, too.
 
-Where a test needs neither a process nor a crash, `jumpmq.running` starts a broker in a thread, in 50 ms.
+For a test without a process or a crash, `jumpmq.running` starts a broker in a thread, in 50 ms.
 """
 
 from jumpmq.broker import BrokerError

@@ -17,18 +17,18 @@ from jumpmq.testing.processes import ending_with_us
 
 
 def is_installed() -> bool:
-    """True if an ``etcd`` is installed."""
+    """Return True if ``etcd`` is installed."""
     return shutil.which("etcd") is not None
 
 
 @dataclass
 class EtcdMember:
-    """One process.
+    """A member of the etcd cluster, as a process.
 
     Attributes:
-        url: of its clients' port.
-        command: starts it.
-        process: while it runs.
+        url: URL of the port for clients.
+        command: command line that starts the member.
+        process: the running process; None while stopped.
     """
 
     url: str
@@ -43,7 +43,7 @@ class EtcdMember:
         )
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the member."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -73,11 +73,11 @@ def etcd(
     """Run ``count`` healthy members with their data in a directory until the block ends.
 
     Args:
-        sync: whether they wait for the disk, as far as this version can do without.
+        sync: True to let the members sync their data to disk; False is ignored by versions without such an option.
         options: further options of each member.
 
     Raises:
-        BrokerError: they do not start.
+        BrokerError: the members do not start.
     """
     ports = _free_ports(2 * count)
     peers = ",".join(f"m{number}=http://127.0.0.1:{ports[2 * number + 1]}" for number in range(count))

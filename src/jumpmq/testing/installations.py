@@ -1,7 +1,7 @@
-"""Installations of RabbitMQ: on the machine, or in a folder with a Debian of its own.
+"""Installations of RabbitMQ: on the machine, or in a folder with a separate Debian.
 
-A folder is used through chroot in a mount namespace of the process, so that two versions run beside each other and no
-mount stays behind. `scripts/rabbitmq-folder` of the sources makes one.
+RabbitMQ in a folder runs by chroot, in a mount namespace of the process: two versions can run at the same time, and no
+mount remains. `scripts/rabbitmq-folder` of the sources makes such a folder.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Installation:
     """A RabbitMQ installation on the local machine.
 
     Attributes:
-        root: the folder; ``/`` for the machine's own.
-        version: as in ``(4, 0, 5)``.
+        root: the folder; ``/`` for the machine's own installation.
+        version: version number, such as ``(4, 0, 5)``.
     """
 
     root: Path
@@ -40,7 +40,7 @@ class Installation:
 
     @classmethod
     def at(cls, root: Path) -> Installation | None:
-        """Return the Debian installation in a folder; None if there is none, or if it cannot be started."""
+        """Return the Debian installation in a folder; None without an installation, or if it cannot be started."""
         servers = [*(root / LIBRARY / "lib").glob("rabbitmq_server-*")]
         versions = [found[1] for one in servers if (found := re.search(r"-(\d+(\.\d+)+)$", one.name))]
         if root == MACHINE:
@@ -61,7 +61,7 @@ class Installation:
 
     @property
     def number(self) -> str:
-        """The version as text."""
+        """Version as text."""
         return ".".join(map(str, self.version))
 
     def program(self, name: str) -> str:

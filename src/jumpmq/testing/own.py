@@ -17,7 +17,7 @@ class JumpMQ(BrokerProcess):
     """JumpMQ from this checkout or environment, on free ports.
 
     Args:
-        data_dir: a directory to use and keep; without it, one that goes at the end.
+        data_dir: data directory, kept at the end; None for a temporary directory.
         node: name of the node.
         arguments: further arguments of `jumpmq serve`.
     """

@@ -12,7 +12,9 @@ HOST = "127.0.0.1"
 
 
 LISTENED_ON = range(10_000, 32_000)
-"""Below the range of outgoing connections: a port stays free until its listener starts again."""
+"""Ports for listeners, below the system's range for outgoing connections: between a stop and the next start of the
+listener, no outgoing connection can take the port.
+"""
 
 
 def free_ports(count: int) -> list[int]:

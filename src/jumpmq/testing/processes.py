@@ -34,7 +34,7 @@ class BrokerProcess:
         port: AMQP port, once started.
         http_port: port of the management API.
         node: name of the node.
-        directory: everything the broker writes; removed at the end if it was made here.
+        directory: directory of all files of the broker; a temporary directory is removed at the end.
         startup: seconds from the start of the process until a client had a channel open.
     """
 
@@ -71,10 +71,10 @@ class BrokerProcess:
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self, *, alone: bool = False) -> None:
-        """Ends the broker at once (SIGKILL), as a crash would.
+        """End the broker at once (SIGKILL), as in a crash.
 
         Args:
-            alone: only the process that :meth:`start` has started: those that it has started itself go on.
+            alone: True to kill only the process started by :meth:`start`, without its child processes.
         """
         if alone:
             process, self._process = self._process, None
@@ -100,7 +100,7 @@ class BrokerProcess:
         return self._process.pid
 
     def memory(self) -> int:
-        """Resident bytes of the broker's processes."""
+        """Return the resident memory of the broker's processes, in octets."""
         return sum(int(stat[21]) for stat in _session(self.pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
@@ -108,7 +108,7 @@ class BrokerProcess:
         return sum(int(stat[11]) + int(stat[12]) for stat in _session(self.pid).values()) / os.sysconf("SC_CLK_TCK")
 
     def written(self) -> int:
-        """Octets that the broker's processes have had the system write to disks so far, in whole pages."""
+        """Return the octets written to disks for the broker's processes so far, in whole pages."""
         octets = 0
         for process in _session(self.pid):
             with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ class BrokerProcess:
             )
 
     def _check_alive(self, deadline: float) -> None:
-        """Raises BrokerError if the broker has ended or `deadline` (of time.perf_counter) has passed."""
+        """Raise BrokerError if the broker has ended, or if `deadline` (by time.perf_counter) has passed."""
         if self._process is None or self._process.poll() is not None:
             problem = f"{self.name} ended at its start"
         elif time.perf_counter() > deadline:
@@ -148,20 +148,21 @@ class BrokerProcess:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout)
-        finally:  # also when a second Ctrl-C cuts the wait short
+        finally:  # also if a second Ctrl-C interrupts the wait
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
 
 
 def ending_with_us(command: list[str]) -> list[str]:
-    """Return a command that Linux kills with the starting thread: a killed test run leaves no broker behind."""
+    """Return a command that Linux kills at the end of the starting thread: no broker survives a killed test run."""
     return ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
 
 
 def _session(leader: int) -> dict[Path, list[str]]:
-    """The fields of /proc/PID/stat behind the command, from the state on, of every process in the leader's session, by
-    the /proc/PID of each."""
+    """Return the fields of /proc/PID/stat, from the state on, of each process in the leader's session, by the path
+    /proc/PID.
+    """
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""RabbitMQ as a process, to compare with."""
+"""RabbitMQ as a process, for comparisons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jumpmq.testing.processes import PATIENCE, BrokerProcess, ending_with_us
 
 
 class Availability(NamedTuple):
-    """True if a broker can be started here; `reason` explains."""
+    """True if RabbitMQ is installed; otherwise `reason` names the missing package."""
 
     installed: bool
     reason: str
@@ -30,12 +30,12 @@ class RabbitMQ(BrokerProcess):
     """RabbitMQ as packaged by Debian, with the consistent hash exchange, sharding and management plugins.
 
     Args:
-        directory: for everything it writes; without it, one that goes at the end.
-        settings: lines for its configuration file.
-        installation: the installation; default: the newest one found.
+        directory: directory for all files; None for a temporary directory.
+        settings: lines for the configuration file.
+        installation: the installation; None for the newest one found.
 
     Raises:
-        BrokerError: none is found.
+        BrokerError: no installation was found.
     """
 
     name = "RabbitMQ"
@@ -66,7 +66,7 @@ class RabbitMQ(BrokerProcess):
 
     @property
     def version(self) -> tuple[int, ...]:
-        """As in ``(4, 0, 5)``."""
+        """Version number, such as ``(4, 0, 5)``."""
         return self.installation.version
 
     def start(self) -> None:
@@ -80,8 +80,10 @@ class RabbitMQ(BrokerProcess):
         self.startup = time.perf_counter() - began
 
     def ctl(self, *arguments: str, timeout: float = 60) -> str:
-        """Run `rabbitmqctl` and return its output. Raises subprocess.CalledProcessError, with the
-        output, on failure.
+        """Run `rabbitmqctl` and return its output.
+
+        Raises:
+            subprocess.CalledProcessError: the command failed; with its output.
         """
         command = self._command("rabbitmqctl", "--quiet", "--node", self.node, *arguments)
         finished = subprocess.run(
@@ -92,7 +94,7 @@ class RabbitMQ(BrokerProcess):
         return finished.stdout
 
     def close(self) -> None:
-        """End the broker; at once if its directory is temporary, as an orderly stop takes seconds."""
+        """End the broker. With a temporary directory, the broker is killed, because an orderly stop takes seconds."""
         try:
             if self._temporary:
                 self.kill()
@@ -109,7 +111,7 @@ class RabbitMQ(BrokerProcess):
                 self._epmd = None
 
     def _start_epmd(self, deadline: float) -> None:
-        """Runs a port mapper of our own in the foreground: Erlang would leave a daemon behind."""
+        """Run a separate port mapper in the foreground. Otherwise Erlang starts a daemon that outlives RabbitMQ."""
         self._epmd = subprocess.Popen(
             ending_with_us(
                 self.installation.command(self.directory, "epmd", "-address", HOST, "-port", str(self._epmd_port))
@@ -131,7 +133,7 @@ class RabbitMQ(BrokerProcess):
             f"listeners.tcp.local = {HOST}:{self.port}\n"
             f"management.tcp.ip = {HOST}\n"
             f"management.tcp.port = {self.http_port}\n"
-            # Without it each connection looks up the host's name, which without a name server takes seconds.
+            # Without this setting each connection looks up the host's name, which takes seconds without a name server.
             f"cluster_name = {self.node}\n" + "".join(f"{line}\n" for line in self._settings)
         )
 
@@ -153,17 +155,17 @@ class RabbitMQ(BrokerProcess):
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_DIST_PORT": str(self._dist_port),
-            # Makes the script become the Erlang machine instead of waiting beside it: the process id is the broker's.
+            # The script then becomes the Erlang machine, instead of a parent process: the process id is the broker's.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
 
 
 class RabbitMQNode(RabbitMQ):
-    """A node of a cluster of RabbitMQ.
+    """A node of a RabbitMQ cluster.
 
     Args:
-        first: the node that it joins when it first starts; without it, it is the first. That one has the port mapper
-            of all, so it has to run as long as they do.
+        first: node to join at the first start; None for the first node. The first node runs the port mapper of all
+            nodes, and must run as long as the others.
     """
 
     def __init__(self, first: RabbitMQNode | None = None) -> None:
