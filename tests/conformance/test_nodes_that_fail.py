@@ -390,7 +390,7 @@ def test_a_node_that_is_started_with_the_data_directory_of_another(nodes: Nodes,
             assert messages_of(channels[0], "mine") == 0
             nodes[1].stop()
         else:
-            with pytest.raises(BrokerError, match=f"is that of node '{nodes[2].node}', not of '{nodes[1].node}'"):
+            with pytest.raises(BrokerError, match=f"belongs to node '{nodes[2].node}', not '{nodes[1].node}'"):
                 nodes[1].start()
             nodes[1].kill()
     finally:
@@ -425,7 +425,7 @@ def test_two_processes_with_copies_of_a_data_directory(nodes: Nodes) -> None:
             try:
                 twin.start()
             except BrokerError as error:
-                assert "it is an older copy" in str(error)
+                assert "the directory is an older copy" in str(error)
                 assert accepts_clients(nodes[1].port)
             else:
                 until(lambda: not accepts_clients(nodes[1].port))
@@ -462,7 +462,7 @@ def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> No
             return
         joining.stop()
         joins = JumpMQ(tmp_path, joining.node, nodes[0]._arguments)  # type: ignore[attr-defined]
-        with pytest.raises(BrokerError, match="has definitions that are not those of cluster 'test' in etcd: a node"):
+        with pytest.raises(BrokerError, match="has definitions that do not belong to cluster 'test' in etcd: a node"):
             joins.start()
         joins.close()
         joining.start()

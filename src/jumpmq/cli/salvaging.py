@@ -44,7 +44,7 @@ def force_leader(config: Config, home: int) -> None:
     except ModuleNotFoundError as error:
         raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
     value, lost = asyncio.run(force_leader(config, home))
-    echo(lost or f"nothing is lost: {value.leader} has all that was confirmed")
+    echo(lost or f"nothing is lost: {value.leader} has all confirmed messages")
     echo(f"start the node: it serves home {home} from now on. Other members take the home from there when they return")
 
 

@@ -348,7 +348,7 @@ def test_the_last_copy_serves_by_force_where_all_others_are_lost(three: Nodes) -
     until(lambda: len(three.configuration().set) == 2)
     published(one, "q", range(200, 300))  # the last copy lacks these
     refused = forced(last, three.url)
-    assert (refused.returncode, "runs, and has all that was confirmed of home 1" in refused.stderr) == (1, True)
+    assert (refused.returncode, "runs, and has all confirmed messages of home 1" in refused.stderr) == (1, True)
     for node in (one, two):
         node.kill()
         shutil.rmtree(node.data_dir)

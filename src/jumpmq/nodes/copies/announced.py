@@ -1,4 +1,4 @@
-"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, and troubles of copies."""
+"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, and problems of copies."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ class Announced:
     """Addresses and problems of all processes that keep copies.
 
     Args:
-        etcd: of this node.
-        keys: of the cluster.
+        etcd: the node's etcd.
+        keys: the cluster's keys in etcd.
         me: this process.
-        directory: gets the addresses of other processes.
-        racks: gets the racks announced by nodes; already has this node's rack, empty for none.
+        directory: receives the addresses of other processes.
+        racks: receives the racks announced by nodes; already has this node's rack, empty for none.
     """
 
     def __init__(
@@ -33,18 +33,18 @@ class Announced:
         self._racks = racks
         self._etcd, self._keys, self._me = etcd, keys, me
         self._directory = directory
-        self._nodes = {me.home: me.node}  # by home of the process
-        self._addresses: dict[str, int] = {}  # home of each process, by key in etcd
-        self._troubles: dict[str, dict[int, str]] = {}  # of copies at other nodes, by process and home
-        self._own: dict[int, str] = {}  # of copies at this process
-        self._away: dict[str, float] = {}  # nodes without a process, each with the time since which it has none
+        self._nodes = {me.home: me.node}  # node of each process, by the process's home
+        self._addresses: dict[str, int] = {}  # home of each process, by the process's name in etcd
+        self._troubles: dict[str, dict[int, str]] = {}  # problems of copies at other nodes, by process and home
+        self._own: dict[int, str] = {}  # problems of copies at this process, by home
+        self._away: dict[str, float] = {}  # nodes without a process, with the begin of their absence
         self._lease = 0
 
     async def announce(self) -> None:
         """Publish the address and the problems of this process, with a new lease.
 
         Raises:
-            EtcdError: etcd cannot be asked.
+            EtcdError: etcd does not answer.
         """
         self._lease = await self._etcd.client.grant(LEASE)
         await self._put()
@@ -60,7 +60,7 @@ class Announced:
         """Remove the announcement from etcd.
 
         Raises:
-            EtcdError: etcd cannot be asked.
+            EtcdError: etcd does not answer.
         """
         if self._lease:
             await self._etcd.client.revoke(self._lease)
@@ -72,7 +72,7 @@ class Announced:
             return
         try:
             await self._put()
-        except EtcdError:  # the next call tries again
+        except EtcdError:  # the next call retries
             self._own = before
 
     async def _put(self) -> None:
@@ -86,7 +86,7 @@ class Announced:
         await self._etcd.client.transaction(same, [put(key, json.dumps(value), self._lease)])
 
     def take(self, process: str, value: bytes | None) -> None:
-        """Process the announcement of a process; None for a removed one."""
+        """Process the announcement of a process; None for a removed announcement."""
         self._troubles.pop(process, None)
         if value is None:
             self._directory.addresses.pop(self._addresses.pop(process, 0), None)
@@ -112,8 +112,8 @@ class Announced:
         return list(dict.fromkeys(self._nodes[home] for home in homes))
 
     def gone(self, nodes: Iterable[str], seconds: float, now: float) -> set[str]:
-        """Return those of the given nodes that have had no process for the given time. Needs regular calls to notice
-        the time.
+        """Return the given nodes without a process for at least ``seconds``. Call regularly: the absence of a node
+        begins with the first call without a process of the node.
 
         Args:
             now: time by a clock that counts suspended time, in seconds.

@@ -28,14 +28,14 @@ from jumpmq.store import losses, schema, stream_damage
 from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
-"""Delay in seconds before a copy is reopened; a full disk may have room by then."""
+"""Delay in seconds before a copy is reopened: in the meantime, a full disk may get room."""
 
 DOUBTED = "doubted"
-"""Name of an empty file that marks a directory as a damaged copy, to be replaced by another node's."""
+"""Name of an empty file that marks a directory as a damaged copy, to be replaced by a copy from another node."""
 
 LEFT = 8.0
-"""Delay in seconds before a copy is reopened whose disk failed while the replica led, or was about to lead. It is
-longer than other replicas wait for beats, so that one of them takes over.
+"""Delay in seconds before a copy is reopened after a failure of the disk while the replica led, or was about to lead.
+The delay exceeds the time for which other replicas wait for beats, so that another replica takes over.
 """
 
 HAND_OVER_TIMEOUT = 5.0
@@ -67,14 +67,14 @@ class KeptCopy:
         log_id: identity of the home's log.
         directory: directory of the copy.
         node: node of this process.
-        claims, sessions, times: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
+        claims, sessions, times: as for :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
         server: serves the home while this copy's replica leads; None for a copy that never leads.
 
     Attributes:
         number, directory: the arguments.
         home: the replica; None while the copy is closed.
-        leading: store of the home, while this replica leads and was told to serve.
-        is_doubted: True if the copy is damaged, and will be replaced by another node's.
+        leading: store of the home, from :meth:`serve` until the end of this replica's leadership.
+        is_doubted: True if the copy is damaged, and will be replaced by a copy from another node.
         blocks: True if damage of this leading copy keeps another copy from joining.
     """
 
@@ -96,8 +96,8 @@ class KeptCopy:
         self.blocks = False
         self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
         self._failed = False  # True if a failure has closed the copy, or is closing it
-        self._came: list[stream_damage.Expected] = []  # streams in received files, to be checked
-        self._checking: asyncio.Task[None] | None = None  # checks these streams
+        self._came: list[stream_damage.Expected] = []  # streams in received files that need a check
+        self._checking: asyncio.Task[None] | None = None  # checks the streams in _came
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
         self._server = server
@@ -126,7 +126,7 @@ class KeptCopy:
         self._hands_over = self._failed = False
         if self._is_replaceable:
             log.error(
-                "the copy of home %d in %s is replaced; its former data is in %s", self.number, self.directory, DAMAGED
+                "the copy of home %d in %s is replaced; the former data is in %s", self.number, self.directory, DAMAGED
             )
             await asyncio.to_thread(self._set_aside)
         directory = await asyncio.to_thread(self._open)
@@ -152,7 +152,7 @@ class KeptCopy:
 
     def _open(self) -> CopyDirectory:
         if settle(self.directory):
-            with contextlib.suppress(sqlite3.Error):  # the next run of the index reports that
+            with contextlib.suppress(sqlite3.Error):  # the next indexing reports the error
                 self._came = stream_damage.expected(self.directory / schema.FILE_NAME)
         remove_offered(self.directory)
         return CopyDirectory(self.directory, self._log_id)
@@ -164,24 +164,27 @@ class KeptCopy:
         return self.is_doubted and self._server is not None and self._server.spares(self.number)
 
     def doubt(self, reason: str, *, blocks: bool = False) -> None:
-        """Mark the copy as damaged, to be replaced by the leader's copy once the home does not need this one."""
+        """Mark the copy as damaged. The leader's copy replaces it once the home does not need it.
+
+        Args:
+            blocks: True if the damage keeps another copy from joining.
+        """
         self.is_doubted = True
         self.blocks |= blocks
         self._marking = asyncio.get_running_loop().create_task(self._doubt())
 
     async def _doubt(self) -> None:
-        """Mark the directory as damaged, so that the next process knows."""
+        """Mark the directory as damaged, for the next process."""
         self.is_doubted = True
-        with contextlib.suppress(OSError):  # without the file, this process still knows
+        with contextlib.suppress(OSError):  # without the file, only this process has the mark
             await asyncio.to_thread((self.directory / DOUBTED).touch)
 
     async def _check(self, came: Sequence[stream_damage.Expected]) -> None:
-        """Check the received files of streams: a leader with too few copies sends damaged files, too.
+        """Check the received files of streams, because a leader with too few copies sends damaged files, too.
 
-        Losses that the copy had before, too, are noted only: there is no better copy. A check that is cancelled is made
-        again at the next opening.
+        Losses known before are only noted: no better copy exists. A cancelled check is repeated at the next opening.
         """
-        cancelled = threading.Event()  # else the end of the process would wait for the thread
+        cancelled = threading.Event()  # without it, the end of the process would wait for the thread
         try:
             found = await asyncio.to_thread(lambda: [*stream_damage.lost(self.directory, came, cancelled.is_set)])
             if self.leading is not None:
@@ -207,8 +210,8 @@ class KeptCopy:
             losses.write(self.directory, [*noted, *((loss, time.time()) for loss in new)])
 
     def replace_if_damaged(self) -> None:
-        """Close a damaged copy that the home does not need. At the next opening it is set aside, and filled by the
-        leader.
+        """Close a damaged copy that the home does not need. The next opening sets the copy aside, and the leader fills
+        a new one.
         """
         if self.home is not None and self.leading is None and self._is_replaceable:
             self._over.set()
@@ -220,7 +223,7 @@ class KeptCopy:
 
     @property
     def trouble(self) -> str:
-        """Last trouble of the copy within a minute; empty without trouble."""
+        """Last problem of the copy within a minute; empty without a problem."""
         return self._alarm.shown
 
     def _tell(self, reason: str) -> None:
@@ -230,11 +233,11 @@ class KeptCopy:
     # --- serving ---
 
     async def release(self, target: Replica | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
-        """Release the closed store of the home. Any electable replica may lead at once; otherwise this replica claims a
-        new epoch.
+        """Release the home after the close of its store: any electable replica may lead at once. If no other replica
+        leads, this replica claims a new epoch.
 
         Args:
-            target: the replica that should lead next; None for the first to claim.
+            target: the replica that should lead next; None for the first replica with a claim.
             ends: True if the process ends, and has no time to wait.
             rest: seconds for which the copy stays closed, so that another replica can lead.
         """
@@ -253,7 +256,7 @@ class KeptCopy:
                 await self._over.wait()
         self._over.set()
 
-    # --- what the replica asks for ---
+    # --- requests of the replica ---
 
     def reveal(self, position: int) -> None:
         """Pass the complete position to the store of a leading replica."""
@@ -261,22 +264,22 @@ class KeptCopy:
             self.leading.reveal(position)
 
     def serve(self, epoch: int) -> None:
-        """Prepare the store of the epoch, and have the server serve the home."""
+        """Prepare the store of the epoch, and let the server serve the home."""
         assert self.home is not None
         if self._server is None:
-            raise AssertionError("a copy was made leader that never leads")
+            raise AssertionError("a copy without a server was made the leader")
         self.leading = LeadingStore(self.home, epoch, self._server.fail)
         self._server.serve(self)
 
     def close(self, reason: str) -> None:
-        """End the process if it serves the home; otherwise open the copy again, with the log as it is."""
+        """End the process if it serves the home; otherwise reopen the copy, with the log unchanged."""
         self.stop(reason)
 
     def stop(self, reason: str) -> None:
-        """End the process if it serves the home; otherwise open the copy again."""
+        """End the process if it serves the home; otherwise reopen the copy."""
         hangs = self.home is not None and self.home.hangs  # a hanging thread cannot be joined
         if (self.leading is not None or hangs) and self._server is not None:
-            self._server.fail(f"home {self.number} is not served here any more: {reason}")
+            self._server.fail(f"home {self.number} is no longer served here: {reason}")
             return
         if self._hands_over:
             log.info("home %d was handed over: %s", self.number, reason)
@@ -286,7 +289,7 @@ class KeptCopy:
         self._over.set()
 
     def _leave(self) -> None:
-        """Close the copy for a while after a claimed epoch that the replica cannot begin, so that another replica
+        """Close the copy for a while if the replica has claimed an epoch but cannot begin it, so that another replica
         claims.
         """
         known = None if self.home is None else self.home.roles.known

@@ -1,5 +1,5 @@
-"""The store of a leading replica. The store reports written and synced positions to the replica, and gets the complete
-position from it.
+"""The store of a leading replica. The store reports written and synced positions to the replica. The replica reports
+the complete position to the store.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ KEPT = 0.1
 """Seconds between two updates of the first segment that members need."""
 
 POSITIONS_READ = 4096
-"""Octets of positions read at once; only the last position matters."""
+"""Octets of positions per read; only the last position matters."""
 
 
 class LeadingStore:
@@ -36,8 +36,7 @@ class LeadingStore:
     Args:
         home: the replica, after the call of :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve`.
         epoch: epoch of the leading process.
-        on_failure: called when the process has to end: after a failed sync, copies may have octets that this disk
-            lacks.
+        on_failure: called when the process must end: after a failed sync, copies may have octets that this disk lacks.
         segment_bytes: as for :meth:`Store.open`.
     """
 
@@ -54,14 +53,14 @@ class LeadingStore:
         self._segment_bytes = segment_bytes
         self._completion = ByPosition(self._on_stored)
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()  # of the loop
+        self._thread = threading.get_ident()  # the event loop's thread
         self._store: Store | None = None  # None before the opening and after the close
         self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._told.setblocking(False)
         self._tells.setblocking(False)
         self._stored = 0  # last commit on disk, not reported to the replica yet
         self._kept_at = 0.0  # time of the last update of the first needed segment
-        self._rest = b""  # start of an incompletely received position
+        self._rest = b""  # first octets of a partly received position
         self._known: set[str] = set()  # losses of this and the replaced copy, known before the opening
 
     def open(
@@ -108,7 +107,7 @@ class LeadingStore:
         return loss not in self._known and any(loss == one for one, _ in store.losses.listed())
 
     def reveal(self, position: int) -> None:
-        """Pass a complete position to the store."""
+        """Report a complete position to the store."""
         if self._store is not None:
             self._completion.complete(position)
 
@@ -133,7 +132,7 @@ class LeadingStore:
         return self._store.lineage
 
     def _keep(self) -> None:
-        """Tell the store which segments members need."""
+        """Report the segments needed by members to the store."""
         if self._store is not None and not self._store.is_closing:
             self._store.keep_from(self._home.needed_from)
 
@@ -150,7 +149,7 @@ class LeadingStore:
             self._grow(position)
 
     def _on_stored(self, position: int) -> None:
-        """Record a stored commit. The store is still processing it: the replica is notified afterwards."""
+        """Record a stored commit. The replica is notified later, after the store has processed the commit."""
         before, self._stored = self._stored, position
         if threading.get_ident() != self._thread:  # another thread is closing the store
             self._loop.call_soon_threadsafe(self._tell_stored)
@@ -169,7 +168,7 @@ class LeadingStore:
                 self._keep()
         except Exception as error:
             log.critical("a step of a commit failed", exc_info=error)
-            self._on_failure(f"commits cannot go on after {error!r}")
+            self._on_failure(f"commits cannot continue after {error!r}")
 
     def _grow(self, position: int) -> None:
         """Report the written position to the replica, segment by segment: the writing thread reports only its last

@@ -30,8 +30,8 @@ async def replace_lost_disk(config: Config) -> Membership | None:
     """Use a new data directory in place of a member's lost one; return the member.
 
     Returns:
-        None if there is nothing to replace: the directory is in use, the node is new, another process with its name is
-            alive, or no other node has all complete commits of the home.
+        None for a directory in use, for a new node, while another process with the node's name is alive, and if no
+            other node has all complete commits of the home.
 
     Raises:
         OSError: the directory cannot be written.
@@ -57,7 +57,7 @@ async def named_member(client: Etcd, keys: Keys, config: Config) -> Membership |
     """Return the member with the name in the settings, as recorded in etcd; None without one.
 
     Raises:
-        EtcdError: etcd cannot be asked.
+        EtcdError: etcd does not answer.
     """
     identity = await client.get(keys.id)
     if identity is None:

@@ -1,7 +1,7 @@
 """The membership of a home with copies as a file, known before the home's store may be opened.
 
-The file ``member`` is a line of JSON and a line with its CRC-32. It exists from the first wish for copies on, and is
-never deleted. A start that finds the file waits for the home's replica to lead before it opens the store.
+The file ``member`` is a line of JSON and a line with its CRC-32. The file exists from the first wish for copies on, and
+is never deleted. A start with the file waits until the home's replica leads, and then opens the store.
 """
 
 from dataclasses import asdict
@@ -32,7 +32,7 @@ def read_member(directory: Path) -> Membership | None:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}); move {directory} away, and its home is copied again") from error
+        raise StoreError(f"{path} is damaged ({error}); move {directory} away, and the home is copied again") from error
 
 
 def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:

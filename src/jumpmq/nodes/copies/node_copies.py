@@ -1,10 +1,10 @@
 """Copies at a process of a node: of the process's own home, and of homes of other nodes.
 
-A process accepts connections for copies at a separate port, announced in etcd (``copies/NODE``): replicas communicate
-before any of them may serve its home. The first process of a node keeps the copies of other nodes' homes, in
-``copies/H`` of the data directory. When the replica of such a copy becomes the leader, this process serves the home in
-addition to its own (:mod:`~jumpmq.nodes.copies.serving`): as a *guest*, which has no clients of its own and is reached
-over links.
+A process accepts connections for copies at a separate port, announced in etcd (``copies/NODE``), because replicas
+communicate before any of them serves its home. The first process of a node keeps the copies of other nodes' homes, in
+``copies/H`` of the data directory. When the replica of such a copy becomes the leader, the process serves this home, a
+*guest*, in addition to the process's own home (:mod:`~jumpmq.nodes.copies.serving`). A guest has no listener for
+clients, and is reached over links.
 """
 
 import asyncio
@@ -60,8 +60,8 @@ LEASE_INTERVAL = 0.1
 """Interval between checks of the leases of homes led here, in seconds."""
 
 SPARED_AFTER = 10.0
-"""Seconds without a change of a home's configuration until a damaged copy in the set is given up, for each place of
-the copy in the set.
+"""Seconds without a change of a home's configuration until the first damaged copy in the set is given up. Each further
+copy, in the order of the set, waits as long again.
 """
 
 FAILED_REST = 60.0
@@ -71,7 +71,7 @@ NEARLY = 1 << 20
 """Maximum lag in octets of the next leader when the store is closed for a hand-over."""
 
 PATIENCE = 5.0
-"""Seconds without leadership of the own home after which a process logs who serves the home."""
+"""Seconds without leadership of the own home after which a process logs the serving node."""
 
 FAREWELL = 0.05
 """Time in seconds for the last frames of replicas before the connections are closed."""
@@ -89,11 +89,12 @@ class Guests(Protocol):
     """Server of guests: homes of other nodes served by this process."""
 
     async def serve(self, copies: "NodeCopies", copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
-        """Serve a home with the leading store of its copy until told to end; the store is closed on return.
+        """Serve a home with the leading store of its copy. The store is closed on return.
 
         Args:
             copies: the copies of the process.
-            worker: number of the home's process at its seat.
+            worker: number of the home's process at the home's seat.
+            until: set to end the serving.
         """
 
 
@@ -105,17 +106,17 @@ class NodeCopies:
         me: the process as a member of its cluster.
         boot: identity of this run of the process.
         guests: serves homes of other nodes.
-        again: restarts the process: its home will be served with copies, or by another node. True stops the broker in
-            order first.
+        again: restarts the process, because its home will be served with copies, or by another node. Called with the
+            reason, and True to stop the broker in order first.
         fail: ends the process at once.
-        guests_timeout: seconds for guests to end in order. A guest that begins may wait for copies that are gone.
+        guests_timeout: maximum seconds for an orderly end of guests. A starting guest may wait for absent copies.
 
     Attributes:
         known: configurations of all homes, by number, as last seen in etcd.
         copies: the copies at this process, by number of the home.
-        racks: racks of nodes, as far as known.
-        wanted: wishes for homes, of operators or from the settings, by number.
-        observed: observations of homes' copies over time, by number.
+        racks: known racks of nodes.
+        wanted: wishes for homes, of operators or from the settings, by number of the home.
+        observed: observations of homes' copies over time, by number of the home.
     """
 
     def __init__(
@@ -139,13 +140,13 @@ class NodeCopies:
         self._guests = guests
         self._again = again
         self.wanted: dict[int, Wanted] = {}
-        self._led: dict[int, asyncio.Event] = {}  # events that end the serving of a home, by number
-        self._gates: dict[int, Extend] = {}  # callbacks for the leases of led homes
+        self._led: dict[int, asyncio.Event] = {}  # events that end the serving of led homes, by number of the home
+        self._gates: dict[int, Extend] = {}  # callbacks for the leases of led homes, by number of the home
         self.observed: defaultdict[int, ObservedCopies] = defaultdict(ObservedCopies)
-        # current configuration of a led home, and its start time
+        # Current configuration of a led home, and the time of its begin, by number of the home.
         self._since: dict[int, tuple[Configuration, float]] = {}
         self._changed: dict[int, float] = {}  # time of the last change of a home's configuration
-        self._returns: dict[int, Returns] = {}  # by home
+        self._returns: dict[int, Returns] = {}  # changes of leader, by number of the home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
         self._etcd = ClusterEtcd(
@@ -169,7 +170,7 @@ class NodeCopies:
         """Listen for other processes, and keep the copies named in etcd. Waits for etcd.
 
         Args:
-            prepare: has the process's own home start with copies the next time; None if the home already has copies.
+            prepare: prepares the process's own home for copies from the next start on; None if the home has copies.
 
         Raises:
             BrokerError: the port for copies is not available, or etcd's values are sealed with another secret.
@@ -179,7 +180,7 @@ class NodeCopies:
         config = self._config
         port = config.cluster_port and config.cluster_port + PORTS + self.me.worker - 1
         if port > LAST_PORT:
-            raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for copies: {port} is none")
+            raise BrokerError(f"cluster-port {config.cluster_port} leaves no port for copies: {port} is not a port")
         directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
         ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
         self._links = Links(ways, self.me.home, self._boot, SentTurns())
@@ -216,7 +217,7 @@ class NodeCopies:
         return self.known[copy.number].epoch
 
     async def release_own(self) -> None:
-        """Give up the leadership of the own home, after the close of its store."""
+        """Give up the leadership of the own home, after the close of the home's store."""
         await self._own.result().release(self._target, ends=True)
         await asyncio.sleep(FAREWELL)
 
@@ -229,7 +230,7 @@ class NodeCopies:
         if guests:
             _, late = await asyncio.wait(guests, timeout=self._guests_timeout)
             for task in late:
-                log.warning("%s: it does not end in order, and is given up", task.get_name())
+                log.warning("%s does not end in order, and is cancelled", task.get_name())
             await asyncio.sleep(FAREWELL)
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -248,7 +249,7 @@ class NodeCopies:
         identity = await self._etcd.client.get(self._keys.id)
         secret = await self._etcd.client.get(self._keys.secret)
         if identity is None or secret is None or identity.value.decode() != self.me.id:
-            raise EtcdError(f"etcd does not have cluster '{self.me.cluster}', of which {self.me} is a member")
+            raise EtcdError(f"etcd does not have cluster '{self.me.cluster}' of {self.me}")
         return secret.value.decode()
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -289,7 +290,7 @@ class NodeCopies:
 
     def _take_home(self, name: str, value: bytes | None) -> None:
         home = int(name)
-        if value is None:  # the home was removed, or its node
+        if value is None:  # the home or its node was removed
             self.known.pop(home, None)
             self._changed.pop(home, None)
             if home != self.me.home and home in self._led:
@@ -344,7 +345,7 @@ class NodeCopies:
         if home in self.copies and home != self.me.home and home not in self._led:
             directory = self.copies.pop(home).directory
             self._tasks[f"copy {home}"].cancel()
-            log.warning("no copy of home %d is wanted here any more; %s may be deleted", home, directory)
+            log.warning("this node no longer keeps a copy of home %d; %s may be deleted", home, directory)
 
     def serve(self, copy: KeptCopy) -> None:
         """See :class:`~jumpmq.nodes.copies.kept_copy.HomeServer`."""
@@ -372,7 +373,7 @@ class NodeCopies:
         electable = [*map(node_of, known.electable)]
         if self.me.node not in electable:
             return True
-        # Several copies may be damaged, the leader's too: one after the other is given up, by rank.
+        # Several copies may be damaged, the leader's included. They are given up one after another, by rank.
         quiet = SPARED_AFTER * (1 + electable.index(self.me.node))
         is_quiet = asyncio.get_running_loop().time() - self._changed.get(number, math.inf) >= quiet
         return is_quiet and len(others) >= known.min
@@ -384,7 +385,7 @@ class NodeCopies:
             worker = await self._worker_of(copy.number)
             await self._guests.serve(self, copy, worker, epoch, until)
         except BrokerError as error:
-            log.error("home %d cannot be served here, and is left to other copies: %s", copy.number, error)
+            log.error("home %d cannot be served here, and another copy may lead: %s", copy.number, error)
             rest = FAILED_REST
         finally:
             self._led.pop(copy.number, None)
@@ -415,7 +416,7 @@ class NodeCopies:
         """Return the replica that should lead a home next; None for no change.
 
         Args:
-            most: maximum lag of that replica, in octets.
+            most: maximum lag of the next leader, in octets.
             any_node: True to allow any node, because this copy is damaged.
         """
         home, known = copy.home, None if copy.home is None else copy.home.roles.known
@@ -430,7 +431,7 @@ class NodeCopies:
         of_node = [one for one in ready if node_of(one) == node]
         return next(iter(of_node or (ready if any_node else ())), None)
 
-    # --- homes that are led here ---
+    # --- homes led by this process ---
 
     def gate(self, home: int, extend: Extend) -> None:
         """Restrict the deliveries of a locally led home to the lease of its replica (R8)."""
@@ -465,7 +466,7 @@ class NodeCopies:
                     log.error("home %d cannot have copies: %s", self.me.home, error)
                     await asyncio.sleep(FAILED_REST)
                     continue
-                self._again(f"home {self.me.home} is to have copies", True)
+                self._again(f"home {self.me.home} gets copies", True)
                 return
             for copy in self.copies.values():
                 copy.replace_if_damaged()
@@ -475,18 +476,20 @@ class NodeCopies:
             for home in self.copies.keys() - self._led.keys():
                 self._lower_min(home)
             if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
-                with contextlib.suppress(EtcdError):  # the next call tries again
+                with contextlib.suppress(EtcdError):  # the next call retries
                     await self.want(self.me.home, replace(wanted, leader=""))
 
     async def _adjust_wishes(self) -> None:
-        """Set the wish for the number of copies in the settings, once the cluster has enough nodes, unless an
-        operator has set another. Replace nodes that have been down for long.
+        """Adjust the wishes to the settings and the nodes.
+
+        The number of copies in the settings becomes a wish once the cluster has enough nodes, unless an operator has
+        set another wish. Nodes that have been down for long are replaced.
         """
         nodes = self.nodes
         if self.me.home not in self.wanted and 1 < self._config.copies <= len(nodes):
             wanted = Wanted.of(self.me.node, nodes, self._config.copies, racks=self.racks)
             key = self._keys.wanted(self.me.home)
-            with contextlib.suppress(EtcdError):  # the next call tries again
+            with contextlib.suppress(EtcdError):  # the next call retries
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
         announced, after = self._announced, self._config.replace_after or math.inf
         for home in self._led.keys() & self.wanted.keys() & self.known.keys():
@@ -494,7 +497,7 @@ class NodeCopies:
             gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
             if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
                 log.warning("home %d is to have copies at %s", home, ", ".join(instead.members))
-                with contextlib.suppress(EtcdError):  # the next call tries again
+                with contextlib.suppress(EtcdError):  # the next call retries
                     await self.want(home, instead, wanted)
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
@@ -512,8 +515,8 @@ class NodeCopies:
         is_damaged = copy.leading is not None and copy.leading.is_damaged
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
-        # Damage in all copies must not move the home from node to node again and again. Where the set has no copy to
-        # spare, this one serves on, unless no further copy can be made of it.
+        # Damage in all copies must not move the home from node to node repeatedly. If the set needs this copy, the copy
+        # continues to serve, unless its damage keeps further copies from joining.
         leaves = copy.is_doubted and not returns.is_restless(now) and (len(known.set) > known.min or copy.blocks)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
         heir = self._heir(copy, NEARLY, any_node=leaves)
@@ -526,8 +529,8 @@ class NodeCopies:
             self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
     def _lower_min(self, home: int) -> None:
-        """Apply an operator's smaller ``min`` to a home that this process leads, but cannot serve for lack of
-        copies.
+        """Apply an operator's smaller ``min`` to a home that this process leads, but cannot serve because copies are
+        missing.
         """
         copied, wanted = self.copies[home].home, self.wanted.get(home)
         if copied is None or wanted is None or copied.roles.leader is None:
@@ -543,16 +546,16 @@ class NodeCopies:
         except ConfigurationError as error:
             log.warning("home %d: %s", copied.number, error)
 
-    # --- what operators ask ---
+    # --- requests of operators ---
 
     async def want(self, home: int, wanted: Wanted, before: Wanted | None = None) -> None:
         """Record a wish for a home in etcd.
 
         Args:
-            before: the wish that etcd has to have now; None for any.
+            before: the wish that etcd must have now; None for any.
 
         Raises:
-            EtcdError: etcd cannot be asked.
+            EtcdError: etcd does not answer.
         """
         key = self._keys.wanted(home)
         same = [self._etcd.is_ours, *([] if before is None else [has(key, before.to_json())])]
@@ -561,10 +564,10 @@ class NodeCopies:
             self.wanted[home] = wanted
 
     async def end(self, home: int) -> None:
-        """Remove a home: no node serves it or keeps its copies any more.
+        """Remove a home: afterwards no node serves the home or keeps its copies.
 
         Raises:
-            EtcdError: etcd cannot be asked.
+            EtcdError: etcd does not answer.
         """
         gone = self._keys.home(home), self._keys.led(home), self._keys.wanted(home)
         await self._etcd.client.transaction([self._etcd.is_ours], [delete(key) for key in gone])
@@ -584,13 +587,13 @@ class NodeCopies:
         return home in self.wanted or (known is not None and len(known.members) > 1)
 
     def comes_back(self, home: int) -> bool:
-        """Return True if another node will soon serve a lost home."""
+        """Return True if another node is expected to take over a lost home."""
         known = self.known.get(home)
         return known is not None and known.copies > 1 and (not known.short or bool(known.eligible))
 
 
 def _say_nothing(told: str) -> None:
-    """Do nothing: the cluster's member notifies clients of a standstill."""
+    """Ignore a standstill: the cluster's member reports it."""
 
 
 def _do_nothing() -> None:

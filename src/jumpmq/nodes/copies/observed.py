@@ -9,7 +9,7 @@ from jumpmq.broker.copies import CopyChanges
 from jumpmq.replication.configuration import Configuration, Replica
 
 SAMPLES = 7200
-"""Maximum number of recorded ends of the log, half a second apart. A longer lag is reported as that of the oldest."""
+"""Maximum number of recorded ends of the log, half a second apart: an hour. A longer lag is reported as an hour."""
 
 
 class ObservedCopies:
@@ -23,7 +23,7 @@ class ObservedCopies:
     def __init__(self) -> None:
         self.changes = CopyChanges()
         self.lag_seconds: dict[Replica, float] = {}
-        # ends of the log with the time of their observation
+        # Ends of the log, with the times of their first observation.
         self._ends: deque[tuple[int, float]] = deque(maxlen=SAMPLES)
 
     def on_configuration(self, before: Configuration, after: Configuration) -> None:
@@ -52,6 +52,6 @@ class ObservedCopies:
         self.lag_seconds = {one: self._age(position, now) for one, position in stored.items()}
 
     def _age(self, stored: int, now: float) -> float:
-        """Return the time since the log was first seen to be longer than a position; 0 if it is not longer."""
+        """Return the seconds since the log was first longer than a position; 0 if the log is not longer."""
         at = bisect_right(self._ends, stored, key=lambda one: one[0])
         return now - self._ends[at][1] if at < len(self._ends) else 0.0

@@ -22,7 +22,7 @@ class OperatedCopies:
 
     Args:
         copies: the copies of the process.
-        topology: knows the nodes and homes.
+        topology: the nodes and homes of the cluster.
     """
 
     def __init__(self, copies: NodeCopies, topology: Topology) -> None:
@@ -91,8 +91,8 @@ class OperatedCopies:
     async def remove_member(self, home: int, node: str) -> None:
         if self.leader_of(home) == node != self._seat_of(home):
             raise CopiesRefused(
-                f"node '{node}' serves home {home}: transfer its leadership to another member before, or start the "
-                f"node that it belongs to"
+                f"node '{node}' serves home {home}: first transfer the home's leadership to another member, or start "
+                f"the home's own node"
             )
         await self._change(home, lambda wanted: wanted.without_member(node))
 

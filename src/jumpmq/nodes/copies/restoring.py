@@ -1,8 +1,9 @@
-"""An operator makes a copy the leader of its home after the loss of all copies with all confirmed commits.
+"""Forced leadership: an operator makes a copy the leader of its home after the loss of all copies with all confirmed
+commits.
 
-The node's broker is stopped meanwhile. Commits that the copy lacks are lost. The copy's directory records the loss
-until an operator acknowledges it. If a lost copy returns, it does not follow: it has complete commits that the new
-leader lacks.
+The node's broker must be stopped. Commits that the copy lacks are lost. The copy's directory records the loss until an
+operator acknowledges it. A lost copy that returns does not follow, because it has complete commits that the new leader
+lacks.
 """
 
 import json
@@ -33,7 +34,7 @@ async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
         home: number of the home.
 
     Raises:
-        BrokerError: there is no such copy, this node runs, a running node has all commits, or etcd cannot be asked.
+        BrokerError: the copy does not exist, this node runs, a running node has all commits, or etcd does not answer.
     """
     settings = EtcdSettings.of(config)
     client, keys = settings.client(), Keys(settings.cluster)
@@ -43,7 +44,7 @@ async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
             raise BrokerError(f"etcd has no node '{config.node or default_node()}' of cluster '{keys.cluster}'")
         directory = config.data_dir if home == me.home else config.data_dir / DIRECTORY / str(home)
         if not (directory / NOTE).exists():
-            raise BrokerError(f"there is no copy of home {home} in {directory}")
+            raise BrokerError(f"{directory} has no copy of home {home}")
         return await _force(client, keys, me, home, directory)
     except (StoreError, EtcdError, ConfigurationError, OSError) as error:
         raise BrokerError(str(error)) from None
@@ -59,9 +60,9 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
     running = {str(json.loads(found.value)["node"]) for found in (await client.folder(keys.copies)).values}
     if able := sorted((running - {me.node}) & {node_of(one) for one in value.electable}):
         raise BrokerError(
-            f"node '{able[0]}' runs, and has all that was confirmed of home {home}: the node can serve the home"
+            f"node '{able[0]}' runs, and has all confirmed messages of home {home}: the node can serve the home"
         )
-    if me.node in running:  # also between two attempts to open a copy, which is not locked then
+    if me.node in running:  # also between two attempts to open a copy, when the copy is not locked
         raise BrokerError(
             f"node '{me.node}' runs: stop the node first. After a kill etcd notices the end in {LEASE} seconds"
         )
@@ -73,7 +74,7 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
         if lost:
             losses.write(directory, [*losses.read(directory), (lost, time.time())])
         if await claims.swap(value, new) != new:
-            raise EtcdError("the home's configuration has changed meanwhile; look at it, and try again")
+            raise EtcdError("the home's configuration has just changed; check the configuration, and retry")
         return new, lost
     finally:
         copy.close()

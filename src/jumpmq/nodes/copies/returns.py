@@ -1,4 +1,4 @@
-"""The time for leadership of a home to return to its seat: soon, or at most hourly if the seat loses it repeatedly."""
+"""The time for the return of leadership to a home's seat: soon, or at most hourly after repeated takeovers."""
 
 from collections import deque
 
@@ -21,17 +21,17 @@ class Returns:
     """
 
     def __init__(self) -> None:
-        # times at which another node than the seat became the leader
+        # Times at which a node other than the seat became the leader.
         self._takeovers: deque[float] = deque(maxlen=MOST_TAKEOVERS)
-        self._since = 0.0  # time at which the seat became the leader
+        self._since = 0.0  # time at which the seat last became the leader
         self._is_damped = False
 
     def see(self, before: Configuration, value: Configuration, asked: str, now: float) -> None:
         """Note a configuration and its predecessor.
 
         Args:
-            asked: node that an operator wants as the leader; its takeovers do not count.
-            now: time by a steady clock, in seconds.
+            asked: node wanted as the leader by an operator; takeovers by this node do not count.
+            now: time by a monotonic clock, in seconds.
         """
         leader = node_of(value.leader)
         if leader == node_of(before.leader):

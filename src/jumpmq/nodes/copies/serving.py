@@ -1,4 +1,4 @@
-"""Serving of a cluster's homes with their copies: a process's own home, and guests."""
+"""Serving of homes in a cluster: a process's own home, with or without copies, and guests."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ ServesHome = Callable[[Config, Stop | None, int, OpenStore], AbstractAsyncContex
 async def serving_node(
     config: Config, stop: Stop | None, again: Callable[[str, bool], None], home: ServesHome
 ) -> AsyncIterator[Control]:
-    """Serve the home of a process: at once, or, with copies, once the local replica leads.
+    """Serve the home of a process: at once without copies; with copies, as soon as the local replica leads.
 
     Args:
         again: restarts the process; see :func:`jumpmq.nodes.serving.serving`.
@@ -69,7 +69,7 @@ async def serving_node(
             finally:
                 await copies.stop()
         return
-    # Else the process would take the home from another node, and end.
+    # Without this check, the process could take the home from another node, and then end because of a taken port.
     with_tls = {"amqp/ssl": config.tls_port, "https": config.https_port} if config.tls else {}
     require_free(config.host, {"amqp": config.port, "http": config.http_port} | with_tls)
     copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
@@ -116,8 +116,8 @@ def _prepare(broker: Broker) -> None:
 
 
 class LeasedDeliveries:
-    """Restricts the deliveries of a home to the lease of its replica. Clients are paused without a lease, as at the
-    start.
+    """Restricts the deliveries of a home to the lease of the home's replica. Without a lease, and before the first one,
+    clients are paused.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -136,7 +136,7 @@ class LeasedDeliveries:
                 broker.alarms.note_copies(is_short)
         is_held = clock.boot_time() >= until
         if is_held and not self._is_held:
-            log.warning("home %d: other copies are silent, and may be led elsewhere: clients wait", broker.config.home)
+            log.warning("home %d: no other copy answers, and another node may lead: clients wait", broker.config.home)
             broker.pause.begin(LEASE)
         gate = broker.topology.delivery_gate
         with broker.turns.turn() if gate.is_waited_for else nullcontext():
@@ -147,8 +147,8 @@ class LeasedDeliveries:
 
 
 def guest_port(cluster_port: int, taken: Container[int]) -> int:
-    """Return the port for a guest's links, so that firewalls between nodes can allow it: the first free port behind
-    the ports of workers, copies and other guests. Return 0, for any free port, if the settings name no port for
+    """Return the port for a guest's links: the first free port above the ports of workers, copies and other guests, so
+    that firewalls between nodes can allow the port. Return 0, for any free port, if the settings have no port for
     links.
     """
     ports = range(cluster_port + 2 * PORTS, LAST_PORT + 1) if cluster_port else ()
@@ -166,7 +166,7 @@ class ServedGuests:
     def __init__(self, config: Config, home: ServesHome) -> None:
         self._config = config
         self._home = home
-        self._ports: set[int] = set()  # ports of guests' links, of the range in the settings
+        self._ports: set[int] = set()  # used ports of the range for guests' links
 
     async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
@@ -181,7 +181,9 @@ class ServedGuests:
             self._ports.discard(port)
 
     def _of(self, copy: KeptCopy, worker: int, port: int) -> Config:
-        """Return the settings for a guest: no clients, half of the memory, and the node name recorded in its data."""
+        """Return the settings for a guest: no clients, half of the memory, and the node's name recorded in the home's
+        data.
+        """
         config = self._config
         return replace(
             config,
@@ -197,7 +199,7 @@ class ServedGuests:
             node=None,
             links=None,
             begins=False,
-            cluster_port=port and port - worker + 1,  # a worker adds its number minus one
+            cluster_port=port and port - worker + 1,  # worker N listens at this port plus N - 1
             recover_cluster=False,
             rejoin_cluster=False,
             load_definitions=None,

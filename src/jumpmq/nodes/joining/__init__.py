@@ -1,1 +1,1 @@
-"""Joining of a node to its cluster, at every start, before definitions are in memory."""
+"""Joining of a node to its cluster, at each start, before definitions are loaded."""

@@ -1,8 +1,8 @@
-"""Joining or rejoining of a node to its cluster, before any definitions are in memory.
+"""Joining or rejoining of a node to its cluster, before any definitions are loaded.
 
-The data directory keeps the node's identity (:class:`Membership`), synced before it is sent to etcd. A node killed at
-any point of the join continues there, and a refused node can be served alone as before. Joining never deletes data: a
-data directory that belongs to another cluster or node is refused.
+The data directory has the node's identity (:class:`Membership`), which is synced before it is sent to etcd. After a
+kill at any point of the join, the next start continues at this point. After a refusal, the data directory can still be
+served without a cluster. Joining never deletes data: a data directory of another cluster or node is refused.
 """
 
 import json
@@ -30,12 +30,12 @@ from jumpmq.topology.snapshot import records_of
 log = logging.getLogger(__name__)
 
 AHEAD = 1_000_000
-"""Entries between the log of a node and the start of the log of a recovered cluster: more than other nodes may have
-had.
+"""Number of entries between the last entry of the recovering node and the first entry of the recovered log. No other
+node can have applied more entries.
 """
 
 DEFINITIONS = "vhost", "user", "exchange", "queue", "binding", "policy", "home"
-"""Kinds of records absent from a data directory that was never used."""
+"""Kinds of records that a never used data directory lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Membership:
     """Identity of a node.
 
     Attributes:
-        cluster: name of its cluster.
+        cluster: name of the cluster.
         id: identity of the cluster.
         node: name of the node.
-        member: identity of its data directory.
-        home: number of its home; 0 before the assignment.
+        member: identity of the data directory.
+        home: number of the process's home; 0 before the assignment.
         worker: number of the process among the node's processes.
     """
 
@@ -99,7 +99,7 @@ class ClusterJoining:
         store: the store of the data directory.
         on_disk: waits until all changes of the store are on disk.
         first_definitions: makes the definitions of a new cluster from those of the data directory.
-        recovers: True to replace a cluster that etcd has lost by the definitions here.
+        recovers: True to make a cluster that etcd has lost anew, with this node's definitions.
         rejoins: True to replace the definitions of a node that has followed another recovery of the cluster.
         takes_older: True to accept a data directory older than the one recorded in etcd.
         waits: True if this process waits after a reset of etcd, because other workers of the node serve.
@@ -117,16 +117,16 @@ class ClusterJoining:
         takes_older: bool = False,
         waits: bool = False,
     ) -> None:
-        self._etcd = etcd  # the cluster's etcd
-        self._keys = keys  # the cluster's
-        self._store = store  # the data directory's
-        self._on_disk = on_disk  # waits for the store
-        self._first_definitions = first_definitions  # makes the definitions of a new cluster
+        self._etcd = etcd
+        self._keys = keys
+        self._store = store
+        self._on_disk = on_disk
+        self._first_definitions = first_definitions
         self._refused = EtcdError if waits else BrokerError  # raised if etcd lacks definitions of this process
-        self._rejoins = rejoins  # True to replace the definitions of another recovery
-        self._takes_older = takes_older  # True to accept an older data directory
-        self._recovers = recovers  # True to replace a lost cluster
-        self._me: Membership | None = None  # the membership, possibly known to etcd in spite of a failed attempt
+        self._rejoins = rejoins
+        self._takes_older = takes_older
+        self._recovers = recovers
+        self._me: Membership | None = None  # the membership; etcd may have it even after a failed attempt
 
     async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> NodeStart:
         """Join the cluster.
@@ -139,12 +139,12 @@ class ClusterJoining:
         Raises:
             BrokerError: this node cannot be a member.
             HomeLeft: the home was removed; its queues are at other workers.
-            EtcdError: etcd cannot be asked; to be tried again.
+            EtcdError: etcd does not answer; the caller should retry.
         """
         me = self._me or kept_membership(found)
         if me is not None and any((kind, key) == LEFT for kind, key, _ in found):
             await resign(self._etcd, self._keys, me)
-            raise HomeLeft(f"{me} was left: its queues are at other workers")
+            raise HomeLeft(f"{me} was removed: its queues are at other workers")
         if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
             name, other = node or default_node, uuid.uuid4().hex
             me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
@@ -153,7 +153,7 @@ class ClusterJoining:
         if me.cluster != self._keys.cluster:
             raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
         if node is not None and node != me.node:
-            raise BrokerError(f"the data directory is that of node '{me.node}', not of '{node}'")
+            raise BrokerError(f"the data directory belongs to node '{me.node}', not '{node}'")
         has_none = not any(kind in DEFINITIONS for kind, _, _ in found)
         applied = applied_entry(found)
         if self._recovers:
@@ -197,10 +197,10 @@ class ClusterJoining:
     async def _rejoin(
         self, me: Membership, recovery: ClusterRecovery | None, applied: int, found: list[Record]
     ) -> None:
-        """Bring in the queues of a node whose data was not part of the cluster's recovery.
+        """Declare the queues of a node whose data was not part of the cluster's recovery.
 
         Raises:
-            BrokerError: the settings do not ask for it, or it is not possible.
+            BrokerError: the settings do not allow the rejoining, or a queue cannot be declared.
         """
         assert recovery is not None
         if not self._rejoins:
@@ -211,16 +211,16 @@ class ClusterJoining:
         log.warning("%s takes the definitions of cluster '%s' in place of its own", me, me.cluster)
 
     def _bind(self, identity: str) -> None:
-        """Seal values as values of the cluster with the given identity."""
+        """Seal values from now on as values of the cluster with this identity."""
         if self._etcd.seal is not None:
             self._etcd.seal.identity = identity
 
     def _is_otherwise(self, me: Membership, node: str | None) -> bool:
-        """Return True if an earlier start, which got no home, had another cluster or name."""
+        """Return True if an earlier start got no home, and had another cluster or node name."""
         return not me.home and (me.cluster != self._keys.cluster or node not in (None, me.node))
 
     async def _is_member(self, me: Membership) -> bool:
-        """Return True if etcd knows the node already: an earlier answer of etcd was lost, or not stored."""
+        """Return True if etcd already has the node, because an earlier answer of etcd was lost or not stored."""
         member = await self._etcd.get(Keys(me.cluster).member(me.process))
         return member is not None and json.loads(member.value)["member"] == me.member
 
@@ -235,12 +235,12 @@ class ClusterJoining:
         """Return the cluster's identity; create the cluster if it does not exist.
 
         Raises:
-            BrokerError: the cluster existed, and is gone.
+            BrokerError: the cluster existed, but etcd has lost it.
         """
         while (identity := await self._etcd.get(self._keys.id)) is None:
             if me.home or me.worker > 1:
                 raise self._refused(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
-            await self._require_all(self._keys.lost)  # before a write: starts are repeated often
+            await self._require_all(self._keys.lost)  # before the write, because failed starts are repeated often
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -260,14 +260,14 @@ class ClusterJoining:
     async def _require_all(self, lost: str) -> None:
         """
         Raises:
-            EtcdError: running nodes report entries missing in etcd; try again later.
+            EtcdError: running nodes report entries missing in etcd; the caller should retry later.
         """
         for one in (await self._etcd.folder(lost)).values:
             node = one.key.removeprefix(self._keys.lost).partition("/")[2]
             raise EtcdError(set_back(self._keys.cluster, int(json.loads(one.value)["entry"]), f"node '{node}'"))
 
     async def _require_newest(self, me: Membership, found: list[Record]) -> None:
-        """Refuse a data directory older than the state recorded in etcd, or have the loss recorded.
+        """Refuse a data directory older than the state recorded in etcd; with ``takes_older``, record the loss instead.
 
         Raises:
             BrokerError: the directory is older.
@@ -281,12 +281,13 @@ class ClusterJoining:
         except OlderDirectory:
             at = datetime.fromtimestamp(seen["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
             lacks = (
-                f"the data directory of {me} lacks what was there at {at}: it is an older copy, or the end of its log "
-                "is gone. Messages that were published since are missing, and those that were acknowledged come again"
+                f"the data directory of {me} lacks data recorded at {at}: the directory is an older copy, or the end "
+                "of its log is missing. Messages published since then are missing, and messages acknowledged since "
+                "then come again"
             )
             if not self._takes_older:
                 raise BrokerError(
-                    f"{lacks}: start with the newest directory or, where that is lost, with --accept-older-data true"
+                    f"{lacks}: start with the newest directory or, if it is lost, with --accept-older-data true"
                 ) from None
             self._store.losses.add(lacks)
             self._store.keep_losses()
@@ -296,8 +297,8 @@ class ClusterJoining:
             return me
         if not has_none:
             raise BrokerError(
-                f"the data directory has definitions that are not those of cluster '{me.cluster}' in etcd: "
-                "a node joins with an empty one"
+                f"the data directory has definitions that do not belong to cluster '{me.cluster}' in etcd: "
+                "a node joins with an empty directory"
             )
         return replace(me, id=identity, home=0)
 
@@ -312,7 +313,7 @@ class ClusterJoining:
             is_stray: True if the node has followed another recovery of the cluster.
 
         Raises:
-            BrokerError: the cluster was recovered from a node that knew less than this one.
+            BrokerError: the cluster was recovered from a node with fewer entries than this node has.
         """
         recovered = await self._etcd.get(self._keys.recovered)
         if recovered is not None and me.home and (is_stray or applied < (begin := int(recovered.value))):
@@ -344,9 +345,9 @@ class ClusterJoining:
         return SnapshotHead.read(head.value)
 
     def _replaced(self, found: list[Record], given: list[Record], me: Membership) -> list[Record]:
-        """Return a node's records with the cluster's definitions in place of its own: for a node without definitions,
-        or one that was down for longer than the log reaches back. The messages of its queues stay, except of queues
-        deleted meanwhile.
+        """Return a node's records, with the definitions replaced by the cluster's. Used for a node without definitions,
+        and after an absence longer than the log reaches back. The messages of the node's queues stay, except those of
+        queues deleted during the absence.
 
         Raises:
             BrokerError: the node was removed from the cluster.
@@ -377,18 +378,18 @@ def applied_entry(found: list[Record]) -> int:
 
 
 async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Record]) -> None:
-    """Recover a cluster that etcd has lost, from this node's definitions. The new log starts far behind every entry
+    """Recover a cluster that etcd has lost, from this node's definitions. The new log starts far behind the last entry
     applied by any node, so that all nodes start from the snapshot.
 
     Raises:
         BrokerError: the node was not a member.
-        EtcdError: etcd cannot be asked; to be tried again.
+        EtcdError: etcd does not answer; the caller should retry.
     """
     if await etcd.get(keys.id) is not None:
-        log.info("etcd has cluster '%s': there is nothing to recover", me.cluster)
+        log.info("etcd has cluster '%s': nothing to recover", me.cluster)
         return
     if not me.home:
-        raise BrokerError(f"the data directory is not that of a node of cluster '{me.cluster}': nothing to recover")
+        raise BrokerError(f"the data directory does not belong to a node of cluster '{me.cluster}': nothing to recover")
     applied = applied_entry(found)
     entry = applied + AHEAD
     topology = Topology("", home=0, shared=True)
@@ -409,7 +410,7 @@ async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Re
         delete(keys.lost, end_of(keys.lost)),
     ]
     if (await etcd.transaction([absent(keys.id)], begins))[0]:
-        log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
+        log.warning("cluster '%s' was recovered from the definitions of node '%s', up to entry %d of the log",
                     me.cluster, me.node, applied)  # fmt: skip
 
 
@@ -418,16 +419,16 @@ class SetBack(EtcdError):
 
 
 def set_back(cluster: str, entry: int, node: str = "this node") -> str:
-    """Return the reason for rejecting changes of definitions, and the start of a node, while a node has more entries
-    than etcd.
+    """Return the reason for refusing changes of definitions, and starts of nodes, while a node has more entries than
+    etcd.
     """
     missing = f"entry {entry} of the log of cluster '{cluster}'" if entry else f"cluster '{cluster}'"
-    return f"etcd lacks {missing}, which {node} has: it was set back, or has lost its data"
+    return f"etcd lacks {missing}, which {node} has: etcd was restored to an older state, or has lost its data"
 
 
 def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
     """Return the reason why a node cannot follow a cluster that was recovered from fewer entries than the node has;
-    None if it can.
+    None if the node can follow.
 
     Args:
         entry: the node's last entry.
@@ -437,8 +438,8 @@ def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
         return None
     return (
         f"cluster '{me.cluster}' was recovered from entry {recovered - AHEAD} of its log, and this node has "
-        f"entry {entry}: recover it from this node, or start this node with --rejoin-cluster true, and it takes the "
-        "definitions that the cluster has; its queues stay, with what they hold"
+        f"entry {entry}: recover the cluster from this node, or start this node with --rejoin-cluster true to take the "
+        "cluster's definitions; the node's queues stay, with their messages"
     )
 
 
@@ -456,7 +457,7 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
     """Remove the membership of a process whose home was removed from etcd.
 
     Raises:
-        EtcdError: etcd cannot be asked; to be tried again.
+        EtcdError: etcd does not answer; the caller should retry.
     """
     member = await etcd.get(keys.member(me.process))
     if member is not None and json.loads(member.value)["member"] == me.member:
@@ -467,13 +468,13 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
 
 def _advice(me: Membership) -> str:
     if me.worker == 1:
-        return "name this one with --node"
+        return "give this node another name with --node"
     return (
-        "where that is lost, remove this one, start the node with fewer workers, drain it, stop it, and forget it; "
-        "then it joins again with an empty one"
+        "if that directory is lost, delete this one, start the node with fewer workers, drain the node, stop it, and "
+        "forget it; then the node joins again with an empty directory"
     )
 
 
 def member_value(home: int, me: Membership) -> str:
-    """Return etcd's value of a member."""
+    """Return the value of a member in etcd."""
     return json.dumps({"home": home, "member": me.member})

@@ -1,12 +1,12 @@
 """Return of a node to its cluster from a different recovery of the cluster.
 
-After etcd has lost a cluster, the definitions of one node restore it. If that was the wrong node, an operator deletes
-etcd's state and recovers the cluster from another node. The first node, and all nodes that followed it, then have data
-of a log that does not exist any more. Each recovery therefore has an identity, which etcd and the data directories of
-all following nodes keep.
+After etcd has lost a cluster, an operator recovers the cluster from the definitions of one node. After a recovery from
+the wrong node, the operator deletes etcd's state, and recovers the cluster from another node. The first node, and all
+nodes that followed the first recovery, then have data of a log that no longer exists. Each recovery therefore has an
+identity, stored in etcd and in the data directories of all following nodes.
 
-A node of another recovery takes the definitions of its cluster. Before that, the cluster declares those queues of the
-node that it lacks, with the ids in the node's data directory, so that their messages stay reachable.
+A node of another recovery takes the definitions of the cluster. Before that, the cluster declares the node's missing
+queues, with the ids in the node's data directory, so that the queues' messages stay reachable.
 """
 
 import json
@@ -44,8 +44,8 @@ class ClusterRecovery:
 
     Attributes:
         id: identity of the recovery.
-        before: identity of the recovery that the node followed before; "" for none.
-        entry: last entry applied by the node at the recovery.
+        before: identity of the recovery that the recovering node followed before; "" for none.
+        entry: last entry applied by the recovering node before the recovery.
     """
 
     id: str
@@ -63,8 +63,11 @@ class ClusterRecovery:
         return put(keys.recovery, to_text(self))
 
     def has_all_of(self, recovery: str, applied: int) -> bool:
-        """Return True if this recovery started with all data of a node that followed the given recovery and has applied
-        an entry.
+        """Return True if this recovery includes all entries of a node.
+
+        Args:
+            recovery: recovery followed by the node; "" for none.
+            applied: last entry applied by the node.
         """
         return recovery == self.id or (recovery == self.before and applied <= self.entry)
 
@@ -80,10 +83,10 @@ def kept_recovery(records: list[Record]) -> str:
 
 
 def strayed(node: str, cluster: str) -> str:
-    """Return the reason for not starting a node after following a different recovery of its cluster."""
+    """Return the reason for refusing a node that has followed another recovery of its cluster."""
     return (
-        f"{node} has followed a recovery of cluster '{cluster}' that was given up: start it with --rejoin-cluster "
-        "true, and it takes the definitions that the cluster has; its queues stay, with what they hold"
+        f"{node} has followed a recovery of cluster '{cluster}' that was given up: start the node with "
+        "--rejoin-cluster true to take the cluster's definitions; the node's queues stay, with their messages"
     )
 
 
@@ -95,7 +98,7 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
 
     Raises:
         BrokerError: some queues cannot be declared.
-        EtcdError: etcd cannot be asked; to be tried again.
+        EtcdError: etcd does not answer; the caller should retry.
     """
     here = [read_queue(value) for kind, _, value in found if kind == QUEUE and value.get("home", 1) == home]
     here = [queue for queue in here if queue.is_kept]
@@ -109,13 +112,14 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
         names = ", ".join(f"'{one.name}' in vhost '{one.vhost}'" for one in missing[:NAMED])
         more = f", and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         raise BrokerError(
-            f"this node has queues that the cluster has as others, or that it does not take: {names}{more}. Have their "
-            "virtual hosts there, delete or move the queues that the cluster has by these names, and start again"
+            f"the cluster cannot declare queues of this node: {names}{more}. Either the cluster has other queues of "
+            "these names, or refuses these. Create their virtual hosts in the cluster, delete or move the cluster's "
+            "queues of these names, and start again"
         )
 
 
 async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> list[QueueDefinition]:
-    """Return the queues that the cluster lacks, or knows by other ids."""
+    """Return the queues that the cluster lacks, or has with other ids."""
     records = await read_snapshot(etcd, keys, await compact(etcd, keys))
     known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == QUEUE}
     return [one for one in queues if (one.vhost, one.name, one.id) not in known]
