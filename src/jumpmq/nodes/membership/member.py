@@ -183,7 +183,7 @@ class Member:
         self.answers = Answers(
             self.etcd, log, self.directory, links, self.lease, self._turns, behind, self._timing.patience
         )
-        self.witness = Witness(self.etcd, live, links, topology, self._turns, self._timing.grace)
+        self.witness = Witness(self.etcd, live, links, topology, self._turns, self._timing)
         self.peers = PeerMessages(
             self.etcd, links, log, self.lease, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
         )

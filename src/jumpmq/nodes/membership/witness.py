@@ -12,6 +12,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.live_homes import LiveHomes
+from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.links import Links
 from jumpmq.topology import HomeDown, Topology
 
@@ -30,18 +31,19 @@ class Witness:
         links: the links to other homes.
         topology: knows the homes of the cluster, and their queues.
         turns: those of the broker.
-        grace: seconds without a sign of life before a home counts as dead.
+        timing: of the node.
     """
 
     def __init__(
-        self, etcd: ClusterEtcd, live: LiveHomes, links: Links, topology: Topology, turns: Turns, grace: float
+        self, etcd: ClusterEtcd, live: LiveHomes, links: Links, topology: Topology, turns: Turns, timing: Timing
     ) -> None:
         self._etcd = etcd  # of this node
         self._live = live  # homes that live
         self._links = links  # to the others
         self._topology = topology  # knows homes and queues
         self._turns = turns  # those of the broker
-        self._grace = grace  # seconds without a sign of life before a home counts as dead
+        self._grace = timing.grace  # seconds without a sign of life before a home counts as dead
+        self._interval = timing.alive_interval  # seconds after which the keys of live homes are read again
         self._missed: dict[int, float] = {}  # loop time of the last sign of life, by home
         self._suspected: dict[int, set[int]] = {}  # by linked home, the homes that it declares dead
 
@@ -66,7 +68,7 @@ class Witness:
         if self._etcd.standstill.set_back is not None:  # such an etcd knows nothing about live homes
             self._missed.clear()
             return
-        await self._live.refresh(age)
+        await self._live.refresh(self._interval)
         me, linked, topology = self._etcd.me, self._links.homes, self._topology
         seen = {me.home, *self._live.homes, *linked}
         now = asyncio.get_running_loop().time()
