@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.nodes.log import test_cluster_log as nodes
-from tests.nodes.log import test_linearizability as clients
-from tests.nodes.log import test_log_simulation as workers
+from tests.nodes.log import simulated_clients as clients
+from tests.nodes.log import simulated_nodes as nodes
+from tests.nodes.log import simulated_workers as workers
 from tests.nodes.log.schedules import Choice, Schedule, drawn, shortest
 
 MOST = 60
