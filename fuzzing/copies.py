@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -597,7 +598,7 @@ def say(what: str) -> None:
 def declare(node: Node, queues: list[str]) -> None:
     """Declare a queue of each kind at a node."""
     for queue in queues:
-        wait(lambda queue=queue: is_declared(node, queue), 30)
+        wait(partial(is_declared, node, queue), 30)
 
 
 def is_declared(node: Node, queue: str) -> bool:
@@ -641,7 +642,7 @@ def run(
         for node in nodes:
             stack.callback(node.kill)
             node.launch()
-            wait(lambda node=node: answers(node), 60)
+            wait(partial(answers, node), 60)
         queues = [f"{kind}-{number}" for number in range(3) for kind in KINDS]
         for number, node in enumerate(nodes):
             declare(node, queues[number * 3 : number * 3 + 3])
