@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.http.api import API
-from tests.http.test_messages_publish import write
+from tests.http.publishing import write
 from tests.store.crashes import Recorder, SimulatedDisk
 
 import jumpmq

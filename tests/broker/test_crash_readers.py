@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import requests
-from tests.broker.test_crash_turns import Mover, Rejecter, declare
+from tests.broker.crash_turns import Mover, Rejecter, declare
 from tests.broker.traffic import Client, Letter, Publisher, kill_under
 from tests.http.api import API
 from tests.wire import login

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from tests.broker.security.test_tokens import ALL, KEY_SET, token
+from tests.broker.security.tokens import ALL, KEY_SET, token
 from tests.http.api import API
 from tests.waiting import until
 from tests.wire import Basic, login

@@ -17,6 +17,7 @@ import requests
 from fuzzing import arrow
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
+from tests.http.publishing import publish, stream, write, written
 
 import jumpmq
 from jumpmq.amqp.fields import Field
@@ -25,25 +26,6 @@ from jumpmq.broker.bulk.bulk_publishing import MAX_COPIES
 from jumpmq.http.plumbing.arrow_messages import MAX_ROWS
 from jumpmq.store import Store
 from jumpmq.testing import JumpMQ
-
-
-def stream(**columns: Sequence[str | bytes | None]) -> bytes:
-    types = {"exchange": pa.string(), "queue": pa.string()}
-    arrays = {name: pa.array(values, types.get(name, pa.binary())) for name, values in columns.items()}
-    return written(pa.record_batch(arrays))
-
-
-def written(*batches: pa.RecordBatch, **options: Any) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    octets: bytes = out.getvalue().to_pybytes()
-    return octets
-
-
-def publish(api: API, octets: bytes, **query: Any) -> requests.Response:
-    return api.request("POST", "messages", "/", "publish", data=octets, params=query)
 
 
 def answered(
@@ -261,14 +243,6 @@ def writers(broker: jumpmq.RunningBroker, api: API) -> Writers:
         return theirs
 
     return made
-
-
-def write(
-    api: API, first: int = 0, *, writer: str = "w", rows: int = 1, batch: int = 0, **more: Any
-) -> requests.Response:
-    place = {"writer": writer, "batch": batch, "first": first, "rows": first + rows, "digest": f"d{first}"}
-    octets = stream(body=[b"%d" % first] * rows, routing_key=[b"q"] * rows)
-    return publish(api, octets, exchange="", **place, **more)
 
 
 def test_attempts_at_the_same_time_publish_a_chunk_once(broker: jumpmq.RunningBroker, api: API, queue: str) -> None:

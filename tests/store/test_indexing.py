@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.store.crash_points import STEPS, UNHURRIED, Workload, difference, found_in
 from tests.store.crashes import Recorder, SimulatedDisk
 from tests.store.opened import Opened, left, make_messages, seqs
+from tests.store.stream_crash_points import STEPS as STREAM_STEPS
+from tests.store.stream_crash_points import Workload as StreamWorkload
 from tests.store.stream_opened import Opened as StreamOpened
 from tests.store.stream_opened import bodies, message
-from tests.store.test_crash_points import STEPS, UNHURRIED, Workload, difference, found_in
-from tests.store.test_stream_crash_points import STEPS as STREAM_STEPS
-from tests.store.test_stream_crash_points import Workload as StreamWorkload
 
 from jumpmq.store import opening
 from jumpmq.store.errors import StoreError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.store.disks import Disk
+from tests.store.old_stores import old_store
 from tests.store.opened import Opened, make_messages
-from tests.store.test_golden import old_store
 
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.commit.test_commit_failures import FORGETS, PERSISTENT, Faulty, publish
+from tests.broker.commit.failing import FORGETS, PERSISTENT, Faulty, publish
 from tests.waiting import until
 from tests.wire import Basic, Tx, WireChannel, login
 

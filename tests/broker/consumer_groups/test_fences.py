@@ -9,7 +9,7 @@ import pika
 import requests
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
-from tests.broker.consumer_groups.test_groups import SOON, Api, jumpmqctl
+from tests.broker.consumer_groups.operating import SOON, Api, jumpmqctl
 
 import jumpmq
 from jumpmq.testing import JumpMQ

@@ -1,9 +1,6 @@
 """Consumer groups over whole queues, as clients see them."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, cast
@@ -14,50 +11,13 @@ import requests
 from pika.exceptions import ChannelClosedByBroker
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
+from tests.broker.consumer_groups.operating import SOON, Api, jumpmqctl
 
 import jumpmq
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.broker.channel.group_consumer import GroupArguments
 
-
-class Api:
-    """The management API of a broker."""
-
-    def __init__(self, broker: jumpmq.RunningBroker) -> None:
-        self.url = f"http://127.0.0.1:{broker.http_port}/api"
-
-    def put(self, path: str, body: dict[str, Any]) -> None:
-        requests.put(f"{self.url}/{path}", json=body, auth=("guest", "guest"), timeout=30).raise_for_status()
-
-    def group(self, source: str) -> dict[str, Any]:
-        """The consumer group on a queue or exchange."""
-        groups = requests.get(f"{self.url}/consumer-groups/%2F", auth=("guest", "guest"), timeout=30).json()
-        (found,) = [one for one in groups if one["source"] == source]
-        return cast("dict[str, Any]", found)
-
-    def slots(self, queue: str) -> list[dict[str, Any]]:
-        """The slots of a queue that have messages."""
-        found = requests.get(f"{self.url}/queues/%2F/{queue}/slots", auth=("guest", "guest"), timeout=30).json()
-        return cast("list[dict[str, Any]]", found)
-
-    def explain(self, queue: str, **of: str) -> str:
-        """Why messages of a queue are not delivered."""
-        url = f"{self.url}/queues/%2F/{queue}/explain"
-        found = requests.get(url, params=of, auth=("guest", "guest"), timeout=30).json()
-        return str(found["reason"])
-
-
-def jumpmqctl(broker: jumpmq.RunningBroker, *words: str) -> str:
-    """What a command prints."""
-    url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
-    command = [sys.executable, "-m", "jumpmq.cli.jumpmqctl", *words]
-    return subprocess.run(
-        command, env={**os.environ, "JUMPMQ_URL": url}, capture_output=True, text=True, check=True
-    ).stdout
-
-
-SOON = {"x-rebalance-delay": 50}
 Unique = Callable[[str], str]
 
 

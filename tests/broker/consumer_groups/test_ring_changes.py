@@ -11,8 +11,8 @@ from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.consumer_groups.test_simulation import ACTIONS as OF_GROUPS
-from tests.broker.consumer_groups.test_simulation import OFTEN, World, _read
+from tests.broker.consumer_groups.simulation import ACTIONS as OF_GROUPS
+from tests.broker.consumer_groups.simulation import OFTEN, World, key_and_number
 from tests.generating import examples
 from tests.store.opened import Opened
 from tests.topology.built import Built
@@ -88,11 +88,11 @@ class RingWorld(World):
             queue = self.built.vhost.queues[binding.destination]
             for messages in queue.view.browse(1, queue.next_seq):
                 for message in messages:
-                    self.checker.may_go(*_read(message))
+                    self.checker.may_go(*key_and_number(message))
             for client in self.clients:
                 for feed in client.feeds.values():
                     for message in feed.held if feed.queue is queue else ():
-                        self.checker.may_go(*_read(message))
+                        self.checker.may_go(*key_and_number(message))
                         self.settled(client.name, message, Outcome.REQUEUED)
                     if feed.queue is queue:
                         feed.held.clear()

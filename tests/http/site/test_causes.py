@@ -12,9 +12,9 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import Site
-from tests.http.site.test_trouble import window
-from tests.http.site.test_views import problems
+from tests.http.site.windows import window
 from tests.waiting import until
 
 import jumpmq

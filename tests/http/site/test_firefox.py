@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.http.api import API
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import Site, launched
 from tests.http.site.test_charts import test_values_zoom_and_marks
 from tests.http.site.test_finding import test_any_place_by_its_name, things
 from tests.http.site.test_trouble import test_a_policy_that_lets_messages_go_says_how_many_and_asks
-from tests.http.site.test_views import busy, problems, views
+from tests.http.site.test_views import busy, views
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -3,9 +3,9 @@
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site
 from tests.http.site.test_operators import amqp_port
-from tests.http.site.test_views import problems
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow

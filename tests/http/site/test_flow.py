@@ -9,8 +9,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site
-from tests.http.site.test_views import problems
 from tests.waiting import until
 
 from jumpmq import RunningBroker

@@ -10,8 +10,8 @@ import requests
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import WIDE, OpenPage, Site, bounding
-from tests.http.site.test_views import problems
 from tests.waiting import until
 
 from jumpmq import RunningBroker

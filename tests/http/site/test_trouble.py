@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -14,9 +13,10 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
-from tests.http.site.test_views import problems
-from tests.waiting import PATIENCE, until
+from tests.http.site.windows import window
+from tests.waiting import until
 
 import jumpmq
 from jumpmq.testing import HOST, JumpMQ, free_ports
@@ -36,16 +36,6 @@ def own_broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
 def own_site(own_broker: jumpmq.RunningBroker, browser: Browser, pictures: Path) -> Iterator[Site]:
     with window(browser, pictures, own_broker.http_port) as site:
         yield site
-
-
-@contextlib.contextmanager
-def window(browser: Browser, pictures: Path, port: int, user: str = "guest", password: str = "guest") -> Iterator[Site]:
-    """A window of the browser, with the page of the broker at this port."""
-    context = browser.new_context(reduced_motion="reduce")
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
-    yield Site(page, f"http://127.0.0.1:{port}/", pictures).log_in(user, password)
-    context.close()
 
 
 @pytest.mark.slow

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import OpenPage, Site
 from tests.waiting import until
 
 from jumpmq import RunningBroker
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
-
-AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 
 VIEWS = {
     "overview": (),
@@ -95,14 +93,6 @@ def busy(api: API, channel: BlockingChannel) -> API:
 
 def properties(headers: dict[str, str]) -> pika.BasicProperties:
     return pika.BasicProperties(headers=headers)
-
-
-def problems(page: Page) -> list[str]:
-    """What axe finds, best practices among it, a line each."""
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(AXE)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:3]}" for one in found]
 
 
 @pytest.mark.parametrize(

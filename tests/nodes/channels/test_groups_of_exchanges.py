@@ -14,7 +14,7 @@ from pika.exceptions import ChannelClosedByBroker
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher
 from tests.broker.consumer_groups.members import until as soon
-from tests.broker.security.test_tokens import KEY_SET, token
+from tests.broker.security.tokens import KEY_SET, token
 from tests.http.api import API
 from tests.nodes.management.running_homes import RunningHomes, running_homes
 from tests.wire import Basic, WireChannel, login

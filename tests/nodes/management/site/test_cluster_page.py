@@ -1,22 +1,23 @@
 """The page of a node of a cluster: true of all nodes, whichever of them answers."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Browser
 from tests.etcd import etcd, needs_etcd
 from tests.http.api import API, publish
+from tests.http.site.accessibility import problems
 from tests.http.site.conftest import Site
-from tests.http.site.test_trouble import window
-from tests.http.site.test_views import problems
+from tests.http.site.windows import window
 from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import RunningHomes, running_nodes
 from tests.waiting import until
@@ -24,6 +25,9 @@ from tests.waiting import until
 import jumpmq
 from jumpmq.http.warnings.nodes import STARTED_TOGETHER
 from jumpmq.testing import HOST, JumpMQ
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,14 @@
 """The page of a queue that is on its way from node to node."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from playwright.sync_api import Browser
 from tests.http.api import API, publish
 from tests.http.site.conftest import Site
 from tests.nodes.homes import NODES
@@ -15,6 +16,9 @@ from tests.nodes.management.running_homes import RunningHomes, running_nodes
 from tests.waiting import PATIENCE, until
 
 from jumpmq.nodes.moves import stream_moves
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
