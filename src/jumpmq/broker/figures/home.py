@@ -1,4 +1,4 @@
-"""Metrics of one process: queues, channels, connections and the process; the only place where live objects are read.
+"""Metrics of one process: queues, channels, connections and the process, read from the live objects.
 
 All results are values (:mod:`jumpmq.broker.figures.values`). Results that grow with the number of queues, channels or
 connections are read in time slices; objects deleted meanwhile are left out.
@@ -12,29 +12,40 @@ import os
 import resource
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterable
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from jumpmq.amqp.fields import to_python
-from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import TIMESTAMP, Properties
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
-from jumpmq.broker.channel.channel import Channel
-from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.consumers import ChannelConsumer
-from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener, connection_limit
-from jumpmq.broker.consumer_groups.group import GroupMember, Partition, PartitionPlace
-from jumpmq.broker.consumer_groups.live import ConsumerGroups, GroupPrincipal, LiveGroup
+from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
+from jumpmq.broker.figures.of_connections import (
+    channel_figures,
+    channel_id,
+    connection_figures,
+    counts_of_channel,
+    counts_of_connection,
+    peer_of,
+)
+from jumpmq.broker.figures.of_groups import group_figures
+from jumpmq.broker.figures.of_queues import (
+    consumer_figures,
+    consumer_id,
+    counts_of_deleted_queues,
+    counts_of_exchange,
+    counts_of_queue,
+    is_unread,
+    offset_figures,
+    queue_figures,
+    ring_figures,
+)
 from jumpmq.broker.figures.process import open_files, resident_octets
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
-    OF_CHANNELS,
     OF_HOSTS,
     OF_QUEUES,
     ChannelFigures,
@@ -46,33 +57,27 @@ from jumpmq.broker.figures.values import (
     ConsumerId,
     Counts,
     ExchangeId,
-    GroupMemberFigures,
     GroupOffsetFigures,
-    GroupUnitFigures,
     HomeState,
     NodeFigures,
     ObjectCounts,
-    PeerAddress,
     PublisherFigures,
     QueueCounts,
     QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
     RingTrafficFigures,
-    TLSFigures,
 )
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.peers import Peers
 from jumpmq.broker.security.authenticator import Authenticator
-from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.broker.telemetry.ring_traffic import RingTraffic
 from jumpmq.broker.upkeep.slices import Slices
-from jumpmq.queues import Consumer, Queue, clock
+from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.slots import SlotFigures
 from jumpmq.store import Store
-from jumpmq.topology import ConsistentHashExchange, Exchange, Topology, VirtualHost
+from jumpmq.topology import ConsistentHashExchange, Topology
 from jumpmq.topology.exchanges import HASH_EXCHANGES, ModulusHashExchange
 from jumpmq.topology.tally import DeletedCounts, Tally
 
@@ -168,7 +173,7 @@ class HomeFigures:
         async for part in self._in_parts(queues):
             yield [
                 QueueCounts(
-                    queue.id, queue.vhost, queue.name, _of_queue(queue), len(queue.consumers), _is_unread(queue)
+                    queue.id, queue.vhost, queue.name, counts_of_queue(queue), len(queue.consumers), is_unread(queue)
                 )
                 for queue in part
             ]
@@ -184,19 +189,19 @@ class HomeFigures:
     async def counts(self, definitions: Iterable[Identified]) -> list[Counts | None]:
         """Return the counters of queues in the given order; None for a deleted queue."""
         live = (self._live(one) for one in definitions)
-        return [None if one is None else _of_queue(one) async for one in self._broker.slices.through(live)]
+        return [None if one is None else counts_of_queue(one) async for one in self._broker.slices.through(live)]
 
     async def consumers_of(self, definition: Identified, most: int | None = None) -> list[ConsumerFigures]:
         """Return the consumers of a queue by descending priority, at most the first ``most``."""
         queue = self._live(definition)
-        return [] if queue is None else [_consumer_figures(queue, one) for one in queue.consumers[:most]]
+        return [] if queue is None else [consumer_figures(queue, one) for one in queue.consumers[:most]]
 
     async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
         """Return the consumers of all queues of virtual hosts."""
         hosts = [host for name in vhosts if (host := self._broker.topology.vhosts.get(name)) is not None]
         queues = [queue for host in hosts for queue in host.queues.values()]
         found = ((queue, consumer) for queue in queues for consumer in queue.consumers)
-        return [_consumer_figures(*one) async for one in self._broker.slices.through(found)]
+        return [consumer_figures(*one) async for one in self._broker.slices.through(found)]
 
     async def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
         """Yield the counters of all clients' consumers, as ``OF_CONSUMERS``, some at a time."""
@@ -204,7 +209,7 @@ class HomeFigures:
         async for part in self._in_parts(queues):
             found = [(queue, one) for queue in part for one in queue.consumers if isinstance(one, ChannelConsumer)]
             async for consumers in self._in_parts(found):
-                yield [(_consumer_id(*one), (one[1].delivered,)) for one in consumers]
+                yield [(consumer_id(*one), (one[1].delivered,)) for one in consumers]
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         """Return the number of consumers on the queues of virtual hosts."""
@@ -213,7 +218,7 @@ class HomeFigures:
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         """Return the consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
-        return [_group_figures(one) async for one in self._broker.slices.through(found)]
+        return [group_figures(one) async for one in self._broker.slices.through(found)]
 
     async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
         """Return the ordering barriers of the queues of virtual hosts."""
@@ -229,7 +234,7 @@ class HomeFigures:
         streams = [queue for host in hosts for queue in host.queues.values() if queue.offsets]
         found: list[GroupOffsetFigures] = []
         async for queue in self._broker.slices.through(streams):
-            found += _offset_figures(queue)
+            found += offset_figures(queue)
         return found
 
     async def readers(self) -> list[ReaderFigures]:
@@ -260,7 +265,7 @@ class HomeFigures:
         rings = [one for one in self._broker.ring_traffic.exchanges() if one.traffic is not None]
         if name is not None:
             rings = [one for one in rings if (one.vhost, one.name) == (vhost, name)]
-        found = [_ring_figures(one) async for one in self._broker.slices.through(rings[:MAX_RINGS])]
+        found = [ring_figures(one) async for one in self._broker.slices.through(rings[:MAX_RINGS])]
         if name is None or not found:
             return [one for one in found if any(one.messages)]
         traffic = rings[0].traffic
@@ -279,12 +284,12 @@ class HomeFigures:
         return [
             (queue.name, queue.ready_count)
             async for queue in self._broker.slices.through([] if host is None else list(host.queues.values()))
-            if queue.ready_count and not _is_unread(queue) and not queue.consumers and queue.name not in read
+            if queue.ready_count and not is_unread(queue) and not queue.consumers and queue.name not in read
         ]
 
     def _read(self, definition: Identified) -> QueueFigures | None:
         found = self._live(definition)
-        return None if found is None else _queue_figures(found)
+        return None if found is None else queue_figures(found)
 
     def _live(self, definition: Identified) -> Queue | None:
         host = self._broker.topology.vhosts.get(definition.vhost)
@@ -295,42 +300,42 @@ class HomeFigures:
 
     async def connections(self) -> list[ConnectionFigures]:
         """Return the connections with an open virtual host, closing ones included."""
-        return [_connection_figures(one) async for one in self._broker.slices.through(self._opened())]
+        return [connection_figures(one) async for one in self._broker.slices.through(self._opened())]
 
     async def owner(self, identity: str) -> ConnectionFigures | None:
         """Return the open connection owning an exclusive queue; None if not local."""
-        return next((_connection_figures(one) for one in self._opened() if one.identity == identity), None)
+        return next((connection_figures(one) for one in self._opened() if one.identity == identity), None)
 
     async def connections_named(self, name: str) -> list[ConnectionFigures]:
         """Return the open connections of this name; several nodes may have some."""
-        return [_connection_figures(one) for one in self._opened() if one.name == name]
+        return [connection_figures(one) for one in self._opened() if one.name == name]
 
     async def channels(self) -> list[ChannelFigures]:
         """Return the open channels of all connections."""
         live = [channel for one in self._opened() for channel in one.channels.values()]
-        return [_channel_figures(one) async for one in self._broker.slices.through(live)]
+        return [channel_figures(one) async for one in self._broker.slices.through(live)]
 
     async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
         """Return the open channels of a connection."""
         live = [channel for one in self._opened() if one.identity == connection for channel in one.channels.values()]
-        return [_channel_figures(one) async for one in self._broker.slices.through(live)]
+        return [channel_figures(one) async for one in self._broker.slices.through(live)]
 
     async def channels_named(self, name: str) -> list[ChannelFigures]:
         """Return the open channels of this name, ``CONNECTION (NUMBER)``; several nodes may have some."""
         live = [channel for one in self._opened() for channel in one.channels.values()]
-        return [_channel_figures(channel) for channel in live if channel.name == name]
+        return [channel_figures(channel) for channel in live if channel.name == name]
 
     async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
         """Return the consumers of a channel."""
         live = [one.channels[number] for one in self._opened() if one.identity == connection and number in one.channels]
         parts = [part for channel in live for one in channel.consumers.values() for part in one.parts]
-        return [_consumer_figures(part.queue, part) for part in parts]
+        return [consumer_figures(part.queue, part) for part in parts]
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
         """Return the open channels with publishes to an exchange."""
         live = [channel for one in self._opened() if one.vhost.name == vhost for channel in one.channels.values()]
         return [
-            PublisherFigures(channel.name, _peer(channel.connection), published)
+            PublisherFigures(channel.name, peer_of(channel.connection), published)
             async for channel in self._broker.slices.through(live)
             if (published := channel.published_to.get(exchange))
         ]
@@ -338,12 +343,12 @@ class HomeFigures:
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """Yield the counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
         async for part in self._in_parts(self._opened()):
-            yield [(one.identity, _of_connection(one)) for one in part]
+            yield [(one.identity, counts_of_connection(one)) for one in part]
 
     async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
         """Yield the counters of all open channels, as ``OF_CHANNELS``, some at a time."""
         async for part in self._in_parts([channel for one in self._opened() for channel in one.channels.values()]):
-            yield [(_channel_id(one), _TALLIED_OF_CHANNELS(one.tally)) for one in part]
+            yield [(channel_id(one), counts_of_channel(one.tally)) for one in part]
 
     def _opened(self) -> list[Connection]:
         return [one for one in self._broker.connections if one.opened]
@@ -354,7 +359,7 @@ class HomeFigures:
         """Return messages in and out of an exchange, as ``OF_EXCHANGES``; zeros for a deleted exchange."""
         host = self._broker.topology.vhosts.get(vhost)
         found = None if host is None else host.exchanges.get(name)
-        return (0, 0) if found is None else _of_exchange(found)
+        return (0, 0) if found is None else counts_of_exchange(found)
 
     def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
         """Return the number of messages to a hash exchange without the hashed header or property."""
@@ -364,7 +369,7 @@ class HomeFigures:
         """Yield messages in and out of every exchange, as ``OF_EXCHANGES``, some exchanges at a time."""
         exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
         async for part in self._in_parts(exchanges):
-            yield [((one.vhost, one.name), _of_exchange(one)) for one in part]
+            yield [((one.vhost, one.name), counts_of_exchange(one)) for one in part]
 
     def churn(self) -> Counts:
         """Return created and removed objects, as :data:`CHURN`."""
@@ -391,7 +396,7 @@ class HomeFigures:
         messages.
         """
         host = self._broker.topology.vhosts.get(vhost)
-        return (0,) * (len(OF_QUEUES) + len(LEVELS_OF_QUEUES)) if host is None else _of_past(host)
+        return (0,) * (len(OF_QUEUES) + len(LEVELS_OF_QUEUES)) if host is None else counts_of_deleted_queues(host)
 
     async def by_kind(self) -> dict[str, Tally]:
         """Return the counters of queues by kind; deleted queues included."""
@@ -426,7 +431,7 @@ class HomeFigures:
             tallies=self.tallies(),
             past_tally=self.past_tally(),
             past_queues={name: self.past_queues(name) for name in vhosts},
-            exchanges=[((one.vhost, one.name), _of_exchange(one)) for one in exchanges],
+            exchanges=[((one.vhost, one.name), counts_of_exchange(one)) for one in exchanges],
             short=broker.alarms.resources,
             losses=list(broker.losses),
             complaint=broker.watchdog.complaint,
@@ -483,293 +488,3 @@ def of_host(tally: Tally) -> Counts:
 
 _COUNTED_OF_CHURN = attrgetter(*CHURN)
 _TALLIED_OF_HOSTS = attrgetter(*OF_HOSTS)
-_TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
-
-
-def _of_exchange(exchange: Exchange) -> Counts:
-    return exchange.published_in, exchange.published_out
-
-
-def _is_unread(queue: Queue) -> bool:
-    """True if the queue's messages wait for no consumer: in a stream, or in a queue of an exchange."""
-    return queue.append_only or queue.is_internal
-
-
-def _of_queue(queue: Queue) -> Counts:
-    sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
-    delivered = queue.delivered
-    counts = (
-        *(queue.published, delivered, queue.acknowledged - sent - got_unasked),
-        *(delivered - sent - got - got_unasked, sent, got, got_unasked, queue.got_nothing, queue.redelivered),
-        *(queue.ready_count, queue.unacknowledged_count),
-    )
-    return counts if counts != _UNUSED else _UNUSED
-
-
-_UNUSED = (0,) * 11
-"""Counters of an unused queue, shared by many queues."""
-
-
-def _of_past(host: VirtualHost) -> Counts:
-    total = Tally()
-    for tally in host.past.queues.values():
-        total.add(tally)
-    sent = total.deliver + total.deliver_no_ack + total.get + total.get_no_ack
-    return (
-        *(0, sent, total.ack, total.deliver, total.deliver_no_ack, total.get, total.get_no_ack, total.get_empty),
-        *(total.redeliver, 0, 0),
-    )
-
-
-def _ring_figures(exchange: ConsistentHashExchange) -> RingTrafficFigures:
-    assert exchange.traffic is not None
-    counted = exchange.traffic.counted()
-    return RingTrafficFigures(
-        exchange.vhost,
-        exchange.name,
-        counted.since,
-        list(counted.names),
-        counted.messages,
-        counted.missing,
-        exchange.missing_count,
-        counted.noted,
-        [(one.key.hex(), one.destination, one.messages, one.error) for one in counted.frequent],
-        [],
-    )
-
-
-def _queue_figures(queue: Queue) -> QueueFigures:
-    consumers, active, front = queue.consumers, queue.active_consumer, queue.front()
-    return QueueFigures(
-        id=queue.id,
-        type=queue.type,
-        node=queue.node,
-        append_only=queue.append_only,
-        counts=_of_queue(queue),
-        consumers=len(consumers),
-        memory=queue.memory,
-        last_seq=queue.next_seq - 1,
-        messages=queue.figures(),
-        head_timestamp=_timestamp(front),
-        exclusive_consumer_tag=next((one.tag for one in consumers if one.exclusive), None),
-        single_active_consumer_tag=active.tag if active is not None else None,
-        automatic=any(one.no_ack for one in consumers),
-        exhausted=bool(consumers) and all(_is_exhausted(one) for one in consumers),
-        max_length=queue.limits.max_length,
-        overflow=queue.limits.overflow,
-        status=queue.status() | _fenced(queue),
-        head_published_at=(front.published_at or None) if front is not None else None,
-    )
-
-
-def _is_exhausted(consumer: Consumer) -> bool:
-    return isinstance(consumer, ChannelConsumer) and consumer.prefetch > 0 and consumer.capacity() <= 0
-
-
-def _timestamp(message: Message | None) -> int | None:
-    if message is None or not int.from_bytes(message.properties[:2]) & TIMESTAMP:
-        return None
-    return Properties.parse(message.properties).timestamp
-
-
-def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
-    single = queue.limits.single_active_consumer
-    channel = consumer.channel if isinstance(consumer, ChannelConsumer) else None
-    return ConsumerFigures(
-        vhost=queue.vhost,
-        queue=queue.name,
-        tag=consumer.tag,
-        no_ack=consumer.no_ack,
-        exclusive=consumer.exclusive,
-        prefetch=consumer.prefetch,
-        unacknowledged=consumer.unacknowledged if isinstance(consumer, ChannelConsumer) else 0,
-        delivered=consumer.delivered if isinstance(consumer, ChannelConsumer) else 0,
-        active=not single or consumer is queue.active_consumer,
-        single=single,
-        arguments=to_python(consumer.arguments) if isinstance(consumer, ChannelConsumer) else {},
-        channel=channel.name if channel is not None else None,
-        number=channel.number if channel is not None else None,
-        peer=_peer(channel.connection) if channel is not None else None,
-    )
-
-
-def _consumer_id(queue: Queue, consumer: ChannelConsumer) -> ConsumerId:
-    channel = consumer.channel
-    return channel.connection.identity, channel.number, queue.vhost, queue.name, consumer.tag
-
-
-def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
-    group, now = live.group, asyncio.get_running_loop().time()
-    slots = {
-        (queue.id, one.slot): one
-        for queue in live.queues.values()
-        if queue.slots is not None
-        for one in queue.slots.figures()
-    }
-    return ConsumerGroupFigures(
-        vhost=live.vhost,
-        name=live.name,
-        source_kind=live.kind,
-        source=live.source,
-        state=group.state,
-        rebalance_delay=group.rebalance_delay,
-        members=tuple(_member_figures(one, now) for one in group.members.values()),
-        units=tuple(_unit_figures(live, unit, place, slots, now) for unit, place in group.places.items()),
-        refused=dict(live.refused),
-        **asdict(group.counts),
-    )
-
-
-def _offset_figures(queue: Queue) -> list[GroupOffsetFigures]:
-    offsets, end = queue.offsets, queue.next_seq
-    if offsets is None:
-        return []
-    return [
-        GroupOffsetFigures(
-            *(queue.vhost, queue.name, one.group, one.offset, end),
-            *(one.ready(end), one.unacknowledged, one.skipped, one.group in offsets.members),
-        )
-        for one in offsets
-    ]
-
-
-def _member_figures(member: GroupMember, now: float) -> GroupMemberFigures:
-    session = member.session if isinstance(member.session, GroupConsumer) else None
-    user, by_token = member.reader.user.identity if isinstance(member.reader, GroupPrincipal) else ("", False)
-    return GroupMemberFigures(
-        name=member.name,
-        user=user,
-        by_token=by_token,
-        weight=member.weight,
-        grace=member.grace,
-        joined_since=now - member.joined_at,
-        away_for=max(0.0, member.away_until - now) if session is None else None,
-        units=member.units,
-        prefetch=session.prefetch if session is not None else 0,
-        unacknowledged=session.unacknowledged if session is not None else 0,
-        delivered=session.delivered if session is not None else 0,
-        tag=session.tag if session is not None else None,
-        channel=session.channel.name if session is not None else None,
-        peer=_peer(session.channel.connection) if session is not None else None,
-    )
-
-
-def _unit_figures(
-    live: LiveGroup, unit: Partition, place: PartitionPlace, slots: Mapping[tuple[int, int], SlotFigures], now: float
-) -> GroupUnitFigures:
-    queue, holder = live.queues[unit.queue_id], place.holder
-    position = queue.offsets.get(live.name) if queue.offsets is not None else None
-    if position is not None:
-        ready, held, oldest = position.ready(queue.next_seq), position.unacknowledged, None
-    elif unit.slot is None:
-        front = queue.front()
-        ready, held = queue.ready_count, queue.unacknowledged_count
-        oldest = front.published_at if front is not None else None
-    else:
-        figures = slots.get((unit.queue_id, unit.slot))
-        ready, held, oldest = (figures.ready, figures.unacknowledged, figures.oldest) if figures else (0, 0, None)
-    return GroupUnitFigures(
-        queue=unit.queue,
-        slot=unit.slot,
-        owner=place.owner.name if place.owner is not None else None,
-        owned_since=now - place.owned_since,
-        holder=(holder.connection_name, holder.tag) if isinstance(holder, GroupConsumer) else None,
-        held=holder.held(unit) if holder is not None else 0,
-        draining_since=now - place.draining_since if place.draining_since is not None else None,
-        ready=ready,
-        unacknowledged=held,
-        fenced=queue.fenced_count,
-        oldest=clock.now() - oldest if oldest is not None else None,
-        unbound=unit.queue in live.unbound,
-        offset=position.offset if position is not None else None,
-        epoch=max(place.epoch, queue.owner_floor) if place.epoch else None,
-    )
-
-
-def _peer(connection: ChannelClient) -> PeerAddress:
-    return PeerAddress(
-        connection.identity,
-        connection.name,
-        connection.provided_name,
-        connection.peer_host,
-        connection.peer_port,
-        connection.user.name,
-        connection.user.granted is not None,
-        connection.vhost.name,
-        connection.node,
-    )
-
-
-def _connection_figures(connection: Connection) -> ConnectionFigures:
-    protocol = connection.protocol
-    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
-    return ConnectionFigures(
-        id=connection.identity,
-        peer=_peer(connection),
-        state=connection.state,
-        mechanism=connection.handshake.mechanism,
-        tls=_tls(connection),
-        host=host,
-        port=int(port),
-        channels=len(connection.channels),
-        channel_max=protocol.channel_max,
-        frame_max=protocol.frame_max,
-        timeout=protocol.heartbeat,
-        connected_at=connection.connected_at,
-        unsent=connection.writing.waiting,
-        counts=_of_connection(connection),
-        reads=connection.reads,
-        writes=connection.writing.writes,
-        client_properties=connection.handshake.client_properties,
-    )
-
-
-def _of_connection(connection: Connection) -> Counts:
-    return connection.received_octets, connection.writing.octets
-
-
-def _channel_id(channel: Channel) -> ChannelId:
-    return channel.connection.identity, channel.number
-
-
-def _tls(connection: Connection) -> TLSFigures | None:
-    tls = connection.tls
-    if tls is None:
-        return None
-    certificate = tls.certificate
-    if certificate is None:
-        return TLSFigures(tls.protocol, tls.cipher)
-    return TLSFigures(
-        tls.protocol,
-        tls.cipher,
-        distinguished_name(certificate["subject"]),
-        distinguished_name(certificate["issuer"]),
-        f"{certificate['notBefore']} - {certificate['notAfter']}",
-    )
-
-
-def _channel_figures(channel: Channel) -> ChannelFigures:
-    transaction, confirms = channel.transaction, channel.confirms
-    return ChannelFigures(
-        id=_channel_id(channel),
-        name=channel.name,
-        number=channel.number,
-        peer=_peer(channel.connection),
-        counts=_TALLIED_OF_CHANNELS(channel.tally),
-        confirms=confirms is not None,
-        transactional=transaction is not None,
-        consumers=len(channel.consumers),
-        unacknowledged=len(channel.unacknowledged),
-        unconfirmed=confirms.unanswered if confirms is not None else 0,
-        uncommitted=transaction.published if transaction is not None else 0,
-        acks_uncommitted=transaction.claimed if transaction is not None else 0,
-        prefetch=channel.consumer_prefetch,
-        global_prefetch=channel.prefetch,
-    )
-
-
-def _fenced(queue: Queue) -> dict[str, Any]:
-    """Return the ordering barriers of a queue; empty without barriers."""
-    if queue.fences is None:
-        return {}
-    return {"messages_fenced": queue.fenced_count, "fences": [one.shown() for one in queue.fences.figures()]}
