@@ -2,7 +2,7 @@
 
 Each process with a copy reports the lengths of the copy's files, and checksums of parts. The process with the request
 compares the checksums. Differences are checked again after some seconds, because a file may have been removed or cut
-during the comparison.
+during the comparison. Equal files are verified by their own checksums: all copies may have the same damage.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ class CopyCheck:
 
     Attributes:
         started_at: time of the start, in seconds since the epoch.
-        state: ``running``, ``equal``, ``different``, or ``failed``.
+        state: ``running``, ``equal``, ``damaged`` (equal copies with the same damage), ``different``, or ``failed``.
         nodes: nodes of the compared copies.
         files, octets: amounts to compare. All copies of an octet count once.
         compared: octets compared so far, counted in the same way.
         differences: differing parts: file, offset, length, checksum by node, and nodes whose file is damaged by the
             file's own checksums.
+        damaged: equal files that are damaged by their own checksums.
         reason: reason of a failure.
     """
 
@@ -65,6 +66,7 @@ class CopyCheck:
     octets: int = 0
     compared: int = 0
     differences: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
     reason: str = ""
 
 
@@ -117,12 +119,16 @@ async def _compare(check: CopyCheck, ask: Ask) -> None:
                 suspects.append(part)
             check.compared += part[2]
             await asyncio.sleep(REST * (time.monotonic() - began))
+        began = time.monotonic()
+        if not (suspects and suspects[-1][0] == name) and await _damaged(check.home, name, length, ask):
+            check.damaged.append(name)
+        await asyncio.sleep(REST * (time.monotonic() - began))
     if suspects:
         await asyncio.sleep(AGAIN)
     for part in suspects[:NAMED]:
         if await _differ(check.home, part, ask):
             check.differences.append(await _difference(check.home, part, ask))
-    check.state = "different" if check.differences else "equal"
+    check.state = "different" if check.differences else "damaged" if check.damaged else "equal"
 
 
 class CheckFailed(Exception):
@@ -149,8 +155,11 @@ async def _difference(home: int, part: Part, ask: Ask) -> dict[str, Any]:
         else:
             offset, length = offset + half, length - half
     sums = await _sums(home, (name, offset, length), ask)
-    damaged = sorted(
-        {node for node, is_damaged in await ask("copy_damaged", home, name, offset + length) if is_damaged}
-    )
+    damaged = await _damaged(home, name, offset + length, ask)
     checksums = {node: f"{crc:08x}" for node, crc in sorted(sums.items())}
     return {"file": name, "offset": offset, "length": length, "checksums": checksums, "damaged": damaged}
+
+
+async def _damaged(home: int, name: str, length: int, ask: Ask) -> list[str]:
+    """Return the nodes whose first octets of a file are not as they were written."""
+    return sorted({node for node, is_damaged in await ask("copy_damaged", home, name, length) if is_damaged})

@@ -288,7 +288,10 @@ def _copies_are_compared(cluster: Cluster) -> None:
     invert()
     refused = cluster.control("-q", "check_copies")
     invert()
-    assert (refused.returncode, refused.stderr) == (69, "Error:\ncopies of 1 home differ, or could not be compared\n")
+    assert (refused.returncode, refused.stderr) == (
+        69,
+        "Error:\ncopies of 1 home differ, are damaged, or could not be compared\n",
+    )
     assert refused.stdout.count("\n") == 2, refused.stdout
     first, difference = refused.stdout.splitlines()
     assert first == "home 1: copies on one@host, three@host, two@host differ:"

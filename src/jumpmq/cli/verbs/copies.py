@@ -148,9 +148,9 @@ def check_copies(
         int | None, typer.Argument(metavar="HOME", min=1, help="number of the home; by default all homes with copies")
     ] = None,
 ) -> None:
-    """Compares the copies of a home, or of all homes, octet for octet by checksums, and fails if any differ.
+    """Compares the copies of a home, or of all homes, octet for octet by checksums.
 
-    The nodes serve clients meanwhile. Ctrl-C ends the waiting only.
+    Fails if copies differ, or have the same damage. The nodes serve clients meanwhile. Ctrl-C ends the waiting only.
     """
     session.inform("Comparing copies ...")
     found = [one for one in session.api.get("copies") if home in (None, one["home"])]
@@ -159,7 +159,7 @@ def check_copies(
         raise CommandError(f"home {home} has one copy" if found else f"no home {home}", os.EX_DATAERR)
     failed = [one for one, members in copied.items() if not _are_equal(session, one, members)]
     if failed:
-        raise CommandError(f"copies of {counted(len(failed), 'home')} differ, or could not be compared")
+        raise CommandError(f"copies of {counted(len(failed), 'home')} differ, are damaged, or could not be compared")
 
 
 def _are_equal(session: Session, home: int, members: set[str]) -> bool:
@@ -179,11 +179,13 @@ def _are_equal(session: Session, home: int, members: set[str]) -> bool:
     if check["state"] == "equal":
         session.say(f"{where} are equal: {check['octets']} bytes in {counted(check['files'], 'file')}")
         return True
-    session.say(f"{where} differ:")
+    session.say(f"{where} differ:" if check["differences"] else f"{where} have the same damage:")
     for one in check["differences"]:
         sums = ", ".join(f"{node} {crc}" for node, crc in one["checksums"].items())
         damaged = f"; not as written: {', '.join(one['damaged'])}" if one["damaged"] else ""
         session.say(f"{one['file']}, {one['length']} bytes from {one['offset']} on: {sums}{damaged}")
+    for file in check.get("damaged", ()):
+        session.say(f"{file}: not as written, in all copies")
     return False
 
 

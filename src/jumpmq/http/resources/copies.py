@@ -84,7 +84,8 @@ async def begin_check(request: Request) -> Response:
 
 async def check(request: Request) -> Response:
     """``GET /api/copies/{home}/check``: the last comparison begun at this node: ``state`` (``running``, ``equal``,
-    ``different``, ``failed``), progress, and differences: file, offset, checksum by node."""
+    ``damaged``, ``different``, ``failed``), progress, differences (file, offset, checksum by node), and the files with
+    the same damage in all copies."""
     home = _home(request)
     if (found := _checks(request).of.get(home)) is None:
         raise NotFound(f"no comparison of home {home}'s copies was begun at this node")
