@@ -102,9 +102,9 @@ def test_a_log_that_is_cut_anywhere_ends_behind_its_last_whole_commit(tmp_path: 
         with paths[-1].open("r+b") as file:
             file.truncate(cut)
         end = max(end for end in last if end <= max(cut, OPENING_SIZE))
-        assert read_lineage(tmp_path / "cut") == ((*whole[:-1], whole[-1]._replace(end=end)), [])
+        assert read_lineage(tmp_path / "cut") == ((*whole[:-1], whole[-1]._replace(end=end)), [], [])
     paths[-1].write_bytes(bytes(len(octets)))  # it was being made when the power failed
-    assert read_lineage(tmp_path / "cut") == (whole[:-1], [])
+    assert read_lineage(tmp_path / "cut") == (whole[:-1], [], [])
 
 
 def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
@@ -123,14 +123,15 @@ def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
         last = max(bound for bound in bounds if bound <= flipped)
         for mark in (0, base, base | last):
             cut = (*whole[:place], whole[place]._replace(end=last))
-            assert read_lineage(tmp_path / "flipped", mark) == (cut, [])
+            assert read_lineage(tmp_path / "flipped", mark) == (cut, [], [])
         found = read_lineage(tmp_path / "flipped", base | end)
         assert found.damaged == [base | last]
+        assert found.hidden == ([] if found.lineage == whole else found.damaged)
         assert found.lineage == whole or (last == bounds[-2] and found.lineage == (*cut, *whole[place + 1 :]))
     octets[:OPENING_SIZE] = bytes(OPENING_SIZE)
     paths[place].write_bytes(octets)
-    assert read_lineage(tmp_path / "flipped", base - 1) == (whole[:place], [])
-    assert read_lineage(tmp_path / "flipped", base | end) == (whole[:place] + whole[place + 1 :], [base])
+    assert read_lineage(tmp_path / "flipped", base - 1) == (whole[:place], [], [])
+    assert read_lineage(tmp_path / "flipped", base | end) == (whole[:place] + whole[place + 1 :], [base], [base])
 
 
 def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path) -> None:
@@ -203,11 +204,11 @@ def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> Non
     octets = bytearray(paths[0].read_bytes())
     octets[whole[0].end - 8] ^= 16
     paths[0].write_bytes(octets)
-    assert read_lineage(tmp_path / "consumed") == ((whole[0], *whole[2:]), [])
+    assert read_lineage(tmp_path / "consumed") == ((whole[0], *whole[2:]), [], [])
     octets[ends(paths[0])[-2]] ^= 16
     paths[0].write_bytes(octets)
     cut = whole[0]._replace(end=ends(paths[0])[-1])
-    assert cut.end < whole[0].end and read_lineage(tmp_path / "consumed") == ((cut, *whole[2:]), [])
+    assert cut.end < whole[0].end and read_lineage(tmp_path / "consumed") == ((cut, *whole[2:]), [], [])
 
 
 def test_a_file_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:

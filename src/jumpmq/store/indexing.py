@@ -70,7 +70,7 @@ def _index(directory: Path, before: int, files: Files) -> Indexed:
     path, numbers = directory / schema.FILE_NAME, _numbers(directory)
     if not path.exists():
         if 1 not in numbers:
-            raise _unfit(directory, f"{path} is missing, and the log begins with segment {min(numbers, default=0)}")
+            raise _unfit(f"{path} is missing, and the log begins with segment {min(numbers, default=0)}")
         opening.create(directory)
     try:
         begin = first_segment_behind(path)
@@ -79,12 +79,12 @@ def _index(directory: Path, before: int, files: Files) -> Indexed:
         before = [*(number for number in numbers if begin <= number < before), before][: MOST_SEGMENTS + 1][-1]
         with closing(OpenSegment(files, directory / DIRECTORY / file_name(before))) as file:
             if file.opening is None:
-                raise _unfit(directory, f"{file_name(before)} is damaged at the beginning")
+                raise _unfit(f"{directory / DIRECTORY / file_name(before)} is damaged at the beginning")
         found = Recovery(directory, files, _nobody, before=before)
     except Damaged as damage:
-        raise _unfit(directory, str(damage)) from damage
+        raise _unfit(str(damage)) from damage
     if found.losses:
-        raise _unfit(directory, found.losses[0])
+        raise _unfit(found.losses[0])
     consumed = tuple(segment.number for segment in found.segments if not segment.batches)
     update = found.unindexed.take(before)
     _take_streams(directory / stream_files.DIRECTORY, found, files, update)
@@ -121,12 +121,12 @@ def _redone(directory: Path, known: Known, files: Files) -> StreamLog:
     else:
         log = StreamLog(directory, files, known=known, on_loss=losses.append)
     if losses:
-        raise _unfit(directory.parent.parent, losses[0])
+        raise _unfit(losses[0])
     return log
 
 
-def _unfit(directory: Path, reason: str) -> UnfitCopy:
-    return UnfitCopy(f"{reason}; move {directory} away, and the home is copied again")
+def _unfit(reason: str) -> UnfitCopy:
+    return UnfitCopy(f"{reason}; the copy is replaced when the home has others to spare")
 
 
 def _nobody(settled: tuple[Batch, int, int]) -> None:

@@ -42,10 +42,13 @@ class ReadLineage(NamedTuple):
     Attributes:
         lineage: segments of the log, in order.
         damaged: positions before the mark of damaged commits and openings of segments.
+        hidden: those of them behind which the ends of segments are unknown: damaged openings, and damage of the last
+            commits of a segment.
     """
 
     lineage: tuple[Stretch, ...]
     damaged: list[int]
+    hidden: list[int]
 
 
 class _Segment(NamedTuple):
@@ -78,6 +81,7 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
     files = files or Files()
     lineage: dict[int, Stretch] = {}
     damaged: list[int] = []
+    hidden: list[int] = []
     known = _segments(directory / DIRECTORY, files)
     mark = max(mark, removed_before([one.number for one in known]) << OFFSET_BITS)
     for place, (number, path, _) in enumerate(known):
@@ -88,17 +92,18 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
                 if file.opening is not None:
                     following = known[place + 1 :]
                     limit = _given_up(following, mark, files)
-                    end, is_whole = _end(file, limit, _before(following, number), mark, damaged)
+                    end, is_whole = _end(file, limit, _before(following, number), mark, damaged, hidden)
                     lineage[number] = Stretch(number, file.opening.epoch, file.opening.salt, end)
                 elif file.is_blank:
                     is_whole = True  # the power failed while the file was made
                 elif is_whole := number <= mark >> OFFSET_BITS:
                     damaged.append(number << OFFSET_BITS)
+                    hidden.append(number << OFFSET_BITS)
         except OSError as error:
             raise _unreadable(path, error) from error
         if not is_whole:
             break
-    return ReadLineage(tuple(lineage.values()), damaged)
+    return ReadLineage(tuple(lineage.values()), damaged, hidden)
 
 
 def _segments(directory: Path, files: Files) -> list[_Segment]:
@@ -132,13 +137,15 @@ def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | N
     return None
 
 
-def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: list[int]) -> tuple[int, bool]:
+def _end(
+    file: OpenSegment, limit: int | None, last: int, mark: int, damaged: list[int], hidden: list[int]
+) -> tuple[int, bool]:
     """Return the end of a segment, and False if a commit behind the end is missing or damaged.
 
     Args:
         limit: number of the first abandoned commit; later segments have commits with the same numbers.
         last: number of a commit that must exist, with all earlier commits.
-        damaged: receives the positions of damage before the mark.
+        damaged, hidden: receive positions of damage before the mark; see :class:`ReadLineage`.
     """
     assert file.opening is not None
     base, end, number = file.opening.segment << OFFSET_BITS, OPENING_SIZE, file.opening.first_commit - 1
@@ -153,6 +160,7 @@ def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: li
         if base | end >= mark:
             return end, False
         damaged.append(base | end)
+        hidden.append(base | end)
     return end, True
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.nodes.homes import in_loop, until
 from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
+from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove, perform
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch, before, position_at
@@ -107,8 +108,64 @@ def test_damage_before_the_mark_is_refused_with_a_remedy(home: Path, tmp_path: P
     octets = bytearray(path.read_bytes())
     octets[200] ^= 1
     path.write_bytes(octets)
-    with pytest.raises(StoreError, match=r"what was complete; move .* away"):
+    with pytest.raises(StoreError, match=r"what was complete; the copy is replaced when"):
         CopyDirectory(tmp_path, "log")
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_damaged_copy_opens_as_it_is_if_there_is_no_better_one(home: Path, tmp_path: Path, place: int) -> None:
+    copy = copied(home, tmp_path)
+    copy.note(1, copy.end)
+    lineage, stretch = copy.lineage, copy.lineage[place]
+    path = copy.path(stretch.segment)
+    copy.close()
+    octets = bytearray(path.read_bytes())
+    octets[72] ^= 1  # of the number of the first commit
+    path.write_bytes(octets)
+    with pytest.raises(DamagedCopy) as refused:
+        CopyDirectory(tmp_path, "log")
+    assert not refused.value.hides
+    found = CopyDirectory(tmp_path, "log", damaged=True)
+    assert found.lineage == lineage and not found.renewed and path.read_bytes() == octets
+    assert found.damage == f"{path} is damaged at octet 64, in what was complete"
+    found.close()
+
+
+def test_a_copy_with_a_damaged_opening_has_a_gap_and_loses_no_octets(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path)
+    copy.note(1, copy.end)
+    (first, *others), disk = copy.lineage, copy.noted.disk
+    assert others
+    path = copy.path(first.segment)
+    copy.close()
+    octets = bytearray(path.read_bytes())
+    octets[:64] = bytes(64)
+    path.write_bytes(octets)
+    with pytest.raises(DamagedCopy) as refused:
+        CopyDirectory(tmp_path, "log")
+    assert refused.value.hides
+    found = CopyDirectory(tmp_path, "log", damaged=True)
+    assert (found.lineage, found.noted.disk) == ((*others,), disk)
+    assert found.kept == before(first.segment + 1), "members need files"
+    assert path.with_suffix(".log.damaged").read_bytes() == octets
+    found.close()
+    CopyDirectory(tmp_path, "log").close()
+
+
+def test_damage_before_the_part_that_can_be_shipped_is_no_reason_to_stay_closed(home: Path, tmp_path: Path) -> None:
+    """A copy filled with damaged files has the damage of its leader."""
+    copy = copied(home, tmp_path)
+    first = copy.lineage[0]
+    path = copy.path(first.segment)
+    copy.close()
+    octets = bytearray(path.read_bytes())
+    octets[72] ^= 1
+    path.write_bytes(octets)
+    noted = replace(copy.noted, mark=copy.end, kept=before(first.segment + 1))
+    (tmp_path / NOTE).write_bytes(noted.encode())
+    found = CopyDirectory(tmp_path, "log")
+    assert found.damage == f"{path} is damaged at octet 64, in what was complete"
+    found.close()
 
 
 def test_promise_and_mark_are_kept_and_never_fall(tmp_path: Path) -> None:

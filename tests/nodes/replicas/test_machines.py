@@ -294,7 +294,7 @@ def test_followers_index_their_copies_and_remove_what_is_consumed(three: Machine
     assert len(found) < three.confirmed / 2
     assert messages_in(three.directory(2)) == messages_in(three.directory(3)) == found
     logs = "".join((three.folder / f"n{number}.log").read_text() for number in (2, 3))
-    assert "copied again" not in logs
+    assert "the copy is replaced" not in logs
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from jumpmq.store import checked_file
 from jumpmq.store.commits import ZEROED_COMMITS, ZEROS
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
-from jumpmq.store.lineage import read_lineage
+from jumpmq.store.lineage import ReadLineage, read_lineage
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import ALLOCATION, DIRECTORY, file_name, read_whole
 from jumpmq.store.records import OPENING_SIZE, Opening
@@ -41,12 +41,23 @@ from jumpmq.store.scan import OpenSegment
 NOTE = "replica"
 """Name of the file with promise and mark."""
 
+DAMAGED_SUFFIX = ".damaged"
+"""Suffix of the name of a segment's file with a damaged opening: no part of it can be used."""
+
 REWRITTEN = 1 << 20
 """Octets rewritten at once."""
 
 
 class DamagedCopy(StoreError):
-    """Complete data of a copy is damaged."""
+    """Complete data of a copy is damaged.
+
+    Attributes:
+        hides: True if the damage hides the ends of segments, so that the log cannot be compared with other copies'.
+    """
+
+    def __init__(self, reason: str, hides: bool) -> None:
+        super().__init__(reason)
+        self.hides = hides
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,8 @@ class CopyDirectory:
         directory: directory with the layout of a home's.
         log: identity of the home's log.
         files: the file calls to use.
+        damaged: True to open a copy with damaged complete data, as the home has no better one. The damage stays in the
+            log, and the home's store finds it.
 
     Attributes:
         noted: content of ``replica``.
@@ -99,15 +112,17 @@ class CopyDirectory:
         renewed: True if the disk took a new identity, after a loss of complete commits.
         next_number: number of the next commit at the end of the log, as of the opening or the last truncation; None if
             unknown.
+        damage: the first damaged complete part of the log; empty without damage.
 
     Raises:
-        DamagedCopy: a complete part of the log is damaged.
+        DamagedCopy: a complete part of the log is damaged, behind the first octet that the copy could ship.
         StoreError: the directory is in use, of another log, or cannot be read or written; the text says what to do.
     """
 
-    def __init__(self, directory: Path, log: str, files: Files | None = None) -> None:
+    def __init__(self, directory: Path, log: str, files: Files | None = None, *, damaged: bool = False) -> None:
         self.directory = directory
         self.renewed = False
+        self.damage = ""
         self._files = files or Files()
         self._segment: tuple[int, int] | None = None  # number and descriptor of the current segment's file
         self._allocated = self._zeroed = 0  # allocated octets of that file, and those of them written as zeros
@@ -116,7 +131,7 @@ class CopyDirectory:
         try:
             self.noted = self._read_note(log)
             (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
-            self.lineage = self._settled()
+            self.lineage = self._settled(damaged)
             if self.end < self.noted.mark and self.kept < self.noted.mark:
                 self.renew()
             self.next_number = self.next_commit() if self.lineage else None
@@ -207,27 +222,42 @@ class CopyDirectory:
 
     # --- opening ---
 
-    def _settled(self) -> Lineage:
+    def _settled(self, damaged: bool) -> Lineage:
         """Truncate the log behind its last whole commit, and sync it; return the lineage."""
         mark = self.noted.mark
         read = read_lineage(self.directory, mark, self._files)
         if read.damaged:
             at = read.damaged[0]
-            raise DamagedCopy(
-                f"{self.path(segment_at(at))} is damaged at octet {offset_at(at)}, in what was complete; move"
-                f" {self.directory} away, and the home is copied again"
-            )
+            self.damage = f"{self.path(segment_at(at))} is damaged at octet {offset_at(at)}, in what was complete"
+            # A copy made from files has the damage of the leader's files, before its part that can be shipped.
+            if not damaged and read.damaged[-1] >= self.noted.kept:
+                remedy = "the copy is replaced when the home has others to spare"
+                raise DamagedCopy(f"{self.damage}; {remedy}", any(one >= self.noted.kept for one in read.hidden))
         ends = {file_name(stretch.segment): stretch for stretch in read.lineage}
         for path in sorted((self.directory / DIRECTORY).glob("*.log")):
             stretch = ends.pop(path.name, None)
             if stretch is None:
-                self._files.remove(path)
-            elif stretch.segment >= segment_at(mark) or path.stat().st_size != stretch.end:
+                self._remove_unused(path, read)
+            elif stretch.segment >= segment_at(mark) or self._has_surplus(path, stretch):
                 self._rewrite(path, stretch, mark)
         if ends:
             raise StoreError(f"{next(iter(ends))} is under another name in {self.directory / DIRECTORY}; rename it")
         self._files.sync_directory(self.directory / DIRECTORY)
+        last = read.lineage[-1].segment if read.lineage else 0
+        if gaps := [segment_at(one) for one in read.hidden if segment_at(one) < last]:  # members need files
+            self._write_note(replace(self.noted, kept=max(self.noted.kept, before(gaps[-1] + 1))))
         return read.lineage
+
+    def _remove_unused(self, path: Path, read: ReadLineage) -> None:
+        """Remove a file without commits. A file with a damaged opening gets another name."""
+        if path.stem.isdigit() and position_at(int(path.stem), 0) in read.hidden:
+            path.rename(path.with_name(f"{path.name}{DAMAGED_SUFFIX}"))
+        else:
+            self._files.remove(path)
+
+    def _has_surplus(self, path: Path, stretch: Stretch) -> bool:
+        """Return True if a file has octets behind the segment's end. In a damaged copy these may be data, and stay."""
+        return not self.damage and path.stat().st_size != stretch.end
 
     def _rewrite(self, path: Path, stretch: Stretch, mark: int) -> None:
         """Truncate a segment at its end, rewrite the octets behind the mark, and sync."""
