@@ -59,6 +59,7 @@ class HomeCopies:
         lag_octets: octets of the log that each follower has not stored, by node; only at the leading process.
         racks: racks of the members' nodes, if set.
         troubles: problems of copies, by node.
+        damaged: nodes with a damaged copy.
         lag_seconds: age of the oldest octets in ``lag_octets``, with a resolution of half a second.
         lease_left: seconds for which the leading process may deliver without answers of other replicas; None elsewhere.
         changes: number of changes of the set and the leader.
@@ -78,6 +79,7 @@ class HomeCopies:
     lag_octets: dict[str, int]
     racks: dict[str, str]
     troubles: dict[str, str]
+    damaged: frozenset[str]
     lag_seconds: dict[str, float]
     lease_left: float | None
     changes: CopyChanges

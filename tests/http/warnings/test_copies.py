@@ -1,7 +1,10 @@
 """What operators are told of a cluster in which copies are missing."""
 
+from dataclasses import replace
+
 from jumpmq.broker.copies import CopyChanges, CopyState, HomeCopies
 from jumpmq.http.warnings.copies import of_copies
+from jumpmq.http.warnings.warning import Warning
 
 NODES = ["one", "two", "three", "four", "five"]
 
@@ -27,6 +30,7 @@ def home(number: int, states: dict[str, CopyState], least: int = 2) -> HomeCopie
         lag_octets={},
         racks={},
         troubles={},
+        damaged=frozenset(),
         lag_seconds={},
         lease_left=None,
         changes=CopyChanges(),
@@ -41,6 +45,19 @@ def test_a_lost_node_is_one_warning_that_names_the_node() -> None:
     assert told.advice.startswith("Start one.")
     (told,) = of_copies([home(number, {"one": "joining"}) for number in range(1, 6)])
     assert told.text == f"one copies missing data: {counts}." and "Start" not in told.advice
+
+
+def test_damage_of_all_complete_copies_has_other_advice_than_damage_of_one() -> None:
+    def damaged(*nodes: str) -> list[Warning]:
+        troubles = dict.fromkeys(nodes, "the copy is damaged")
+        return [*of_copies([replace(home(1, {}), troubles=troubles, damaged=frozenset(nodes))])]
+
+    (told,) = damaged("two")
+    assert (told.kind, told.name, told.text) == ("copy-damaged", "two", "Copy of home 1: the copy is damaged.")
+    assert told.advice.startswith("The copy is made again from another one")
+    found = damaged("one", "two", "three")
+    assert [one.name for one in found] == ["one", "two", "three"]
+    assert "`jumpmqctl check_copies 1`" in found[0].advice
 
 
 def test_homes_below_min_name_the_nodes_to_start() -> None:

@@ -142,6 +142,7 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
             | ({"lag_bytes": lags[node], "lag_seconds": ages.get(node, 0.0)} if node in lags else {})
             | ({"rack": copies.racks[node]} if node in copies.racks else {})
             | ({"trouble": copies.troubles[node]} if node in copies.troubles else {})
+            | ({"damaged": True} if node in copies.damaged else {})
             for node, state in copies.members.items()
         ],
         "wanted": {

@@ -17,7 +17,10 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
     for home in homes:
         for node, trouble in home.troubles.items():
             advice = "The step is retried; the warning ends a minute after success."
-            yield Warning("copy-troubled", "warning", "node", "", node, f"Copy of home {home.home}: {trouble}.", advice)
+            if node in home.damaged:
+                advice = _of_damage(home)
+            kind = "copy-damaged" if node in home.damaged else "copy-troubled"
+            yield Warning(kind, "warning", "node", "", node, f"Copy of home {home.home}: {trouble}.", advice)
     stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
     for home in homes:
         if len(home.members) > 1 and home.in_set < len(home.members):
@@ -44,6 +47,17 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
                 f"node, and then `jumpmqctl shrink {node}` ends this warning."
             )
         yield Warning("copies-missing", "warning", "node", "", node, text, advice)
+
+
+def _of_damage(home: HomeCopies) -> str:
+    """Return the advice for a damaged copy of a home."""
+    if home.damaged >= {node for node, state in home.members.items() if state in ("leader", "in set", "eligible")}:
+        return (
+            "All complete copies are damaged: all readable messages are served, `jumpmqctl list_losses` names the "
+            f"others, and `jumpmqctl check_copies {home.home}` the damaged files. A file without damage at another "
+            "node can be copied from there by hand."
+        )
+    return "The copy is made again from another one, as soon as the set has a copy to spare."
 
 
 def _missing(home: HomeCopies) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, and problems of copies."""
+"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, problems of copies, damage."""
 
 import asyncio
 import json
@@ -37,6 +37,9 @@ class Announced:
         self._addresses: dict[str, int] = {}  # home of each process, by the process's name in etcd
         self._troubles: dict[str, dict[int, str]] = {}  # problems of copies at other nodes, by process and home
         self._own: dict[int, str] = {}  # problems of copies at this process, by home
+        self._damaged: dict[str, frozenset[int]] = {}  # homes with a damaged copy at other nodes, by process
+        # homes with a damaged copy at this process, and those of them whose copy cannot be opened
+        self._own_damaged: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
         self._away: dict[str, float] = {}  # nodes without a process, with the begin of their absence
         self._lease = 0
 
@@ -65,21 +68,30 @@ class Announced:
         if self._lease:
             await self._etcd.client.revoke(self._lease)
 
-    async def tell(self, troubles: dict[int, str]) -> None:
-        """Publish the problems of the copies at this process, by home, if changed."""
-        before, self._own = self._own, {home: text[:MOST_TEXT] for home, text in troubles.items() if text}
-        if self._own == before:
+    async def tell(self, troubles: dict[int, str], damaged: Iterable[int], closed: Iterable[int]) -> None:
+        """Publish the problems of the copies at this process, by home, if changed.
+
+        Args:
+            damaged: homes with a damaged copy here.
+            closed: those of them whose copy cannot be opened.
+        """
+        before = self._own, self._own_damaged
+        self._own = {home: text[:MOST_TEXT] for home, text in troubles.items() if text}
+        self._own_damaged = frozenset(damaged), frozenset(closed)
+        if (self._own, self._own_damaged) == before:
             return
         try:
             await self._put()
         except EtcdError:  # the next call retries
-            self._own = before
+            self._own, self._own_damaged = before
 
     async def _put(self) -> None:
         value = {
             **self._directory.own,
             "node": self._me.node,
             "troubles": self._own,
+            "damaged": sorted(self._own_damaged[0]),
+            "closed": sorted(self._own_damaged[1]),
             "rack": self._racks[self._me.node],
         }
         same, key = [self._etcd.is_ours], self._keys.copies_of(self._me.process)
@@ -88,6 +100,7 @@ class Announced:
     def take(self, process: str, value: bytes | None) -> None:
         """Process the announcement of a process; None for a removed announcement."""
         self._troubles.pop(process, None)
+        self._damaged.pop(process, None)
         if value is None:
             self._directory.addresses.pop(self._addresses.pop(process, 0), None)
         else:
@@ -98,6 +111,7 @@ class Announced:
             self._addresses[process], self._nodes[home] = home, str(said["node"])
             self._directory.addresses[home] = str(said["host"]), int(said["port"])
             self._racks[self._nodes[home]] = str(said.get("rack", ""))
+            self._damaged[process] = frozenset(map(int, said.get("damaged", ())))
             self._troubles[process] = {int(one): str(text) for one, text in said.get("troubles", {}).items()}
         self._directory.tell()
 
@@ -128,3 +142,8 @@ class Announced:
         found = {self._nodes[self._addresses[one]]: texts for one, texts in self._troubles.items() if home in texts}
         told = {node: texts[home] for node, texts in found.items()}
         return told | ({self._me.node: self._own[home]} if home in self._own else {})
+
+    def damaged_at(self, home: int) -> set[str]:
+        """Return the nodes that know their copy of a home to be damaged."""
+        found = {self._nodes[self._addresses[one]] for one, homes in self._damaged.items() if home in homes}
+        return found | ({self._me.node} if home in self._own_damaged[0] else set())

@@ -58,6 +58,14 @@ class HomeServer(Protocol):
         copies.
         """
 
+    def lacks(self, number: int, *, hides: bool) -> bool:
+        """Return True if the home lacks a better copy than this damaged one, so that the home goes on with it.
+
+        Args:
+            hides: as of :class:`~jumpmq.nodes.replicas.copy_directory.DamagedCopy`: True if the copy cannot be compared
+                with others.
+        """
+
 
 class KeptCopy:
     """Keeps a copy open until cancelled.
@@ -76,6 +84,7 @@ class KeptCopy:
         leading: store of the home, from :meth:`serve` until the end of this replica's leadership.
         is_doubted: True if the copy is damaged, and will be replaced by a copy from another node.
         blocks: True if damage of this leading copy keeps another copy from joining.
+        hides: True if damage keeps the copy from being compared with other copies, and thus from being opened.
     """
 
     def __init__(
@@ -93,7 +102,7 @@ class KeptCopy:
         self.leading: LeadingStore | None = None
         self._alarm = CopyAlarms(number)
         self.is_doubted = (directory / DOUBTED).exists()
-        self.blocks = False
+        self.blocks = self.hides = False
         self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
         self._failed = False  # True if a failure has closed the copy, or is closing it
         self._came: list[stream_damage.Expected] = []  # streams in received files that need a check
@@ -129,7 +138,9 @@ class KeptCopy:
                 "the copy of home %d in %s is replaced; the former data is in %s", self.number, self.directory, DAMAGED
             )
             await asyncio.to_thread(self._set_aside)
-        directory = await asyncio.to_thread(self._open)
+        directory = await self._opened()
+        if directory.damage and not self.is_doubted:
+            await self._doubt()
         try:
             home = CopiedHome(
                 self.number, directory, self._node, self._claims, self._sessions, self, self._times, self._alarm
@@ -150,12 +161,25 @@ class KeptCopy:
                 self._checking = None
             await home.close()
 
-    def _open(self) -> CopyDirectory:
+    async def _opened(self) -> CopyDirectory:
+        """Open the directory, in spite of damage if the home has no better copy."""
+        self.hides = False
+        try:
+            return await asyncio.to_thread(self._open)
+        except DamagedCopy as damage:
+            self.hides = damage.hides
+            if self._server is None or not self._server.lacks(self.number, hides=damage.hides):
+                raise
+        log.error("home %d goes on with a damaged copy, for want of a better one", self.number)
+        await self._doubt()
+        return await asyncio.to_thread(self._open, damaged=True)
+
+    def _open(self, *, damaged: bool = False) -> CopyDirectory:
         if settle(self.directory):
             with contextlib.suppress(sqlite3.Error):  # the next indexing reports the error
                 self._came = stream_damage.expected(self.directory / schema.FILE_NAME)
         remove_offered(self.directory)
-        return CopyDirectory(self.directory, self._log_id)
+        return CopyDirectory(self.directory, self._log_id, damaged=damaged)
 
     # --- damage ---
 
@@ -219,7 +243,7 @@ class KeptCopy:
     def _set_aside(self) -> None:
         set_aside(self.directory)
         (self.directory / DOUBTED).unlink(missing_ok=True)
-        self.is_doubted = self.blocks = False
+        self.is_doubted = self.blocks = self.hides = False
 
     @property
     def trouble(self) -> str:

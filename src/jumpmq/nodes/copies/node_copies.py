@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -62,6 +62,11 @@ LEASE_INTERVAL = 0.1
 SPARED_AFTER = 10.0
 """Seconds without a change of a home's configuration until the first damaged copy in the set is given up. Each further
 copy, in the order of the set, waits as long again.
+"""
+
+TOLERATED_AFTER = 30.0
+"""Seconds without a change of a home's configuration until a damaged copy is opened as it is. By then an undamaged copy
+leads, if there is one.
 """
 
 FAILED_REST = 60.0
@@ -371,12 +376,28 @@ class NodeCopies:
         if leader == self.me.node or not is_well:
             return False
         electable = [*map(node_of, known.electable)]
+        if leader in self._announced.damaged_at(number):
+            # This copy may have what the leader's lacks, unless it can neither lead nor follow.
+            return self.me.node not in electable and self.copies[number].hides
         if self.me.node not in electable:
             return True
-        # Several copies may be damaged, the leader's included. They are given up one after another, by rank.
-        quiet = SPARED_AFTER * (1 + electable.index(self.me.node))
-        is_quiet = asyncio.get_running_loop().time() - self._changed.get(number, math.inf) >= quiet
-        return is_quiet and len(others) >= known.min
+        # Several copies may be damaged. They are given up one after another, by rank.
+        return self._is_quiet(number, SPARED_AFTER * (1 + electable.index(self.me.node))) and len(others) >= known.min
+
+    def lacks(self, number: int, *, hides: bool) -> bool:
+        """See :class:`~jumpmq.nodes.copies.kept_copy.HomeServer`."""
+        known = self.known.get(number)
+        if known is None or self._announced is None:
+            return False
+        others = {node_of(one) for one in known.electable} - {self.me.node}
+        if hides or not others:
+            return not others
+        # All complete copies are damaged, or the others are down.
+        return others <= self._announced.damaged_at(number) or self._is_quiet(number, TOLERATED_AFTER)
+
+    def _is_quiet(self, number: int, seconds: float) -> bool:
+        """Return True if a home's configuration has not changed for some time."""
+        return asyncio.get_running_loop().time() - self._changed.get(number, math.inf) >= seconds
 
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
         rest = 0.0
@@ -395,9 +416,12 @@ class NodeCopies:
             self._drop(copy.number)
             return
         known = self.known[copy.number]
-        if copy.is_doubted and len(known.set) > known.min:  # a smaller set completes nothing without this copy
+        is_spared = len(known.set) > known.min and bool(self._sound_others(copy.number, known))
+        if copy.is_doubted and is_spared:  # a smaller set completes nothing without this copy
             rest = FAILED_REST
-        heir = None if self._is_stopping else self._heir(copy, any_node=copy.is_doubted)
+        heir = None
+        if not self._is_stopping:
+            heir = (self._heir(copy, any_node=True) if copy.is_doubted else None) or self._heir(copy)
         await copy.release(heir, ends=self._is_stopping, rest=rest)
         self._gates.pop(copy.number, None)
         if not self._is_stopping:
@@ -417,7 +441,7 @@ class NodeCopies:
 
         Args:
             most: maximum lag of the next leader, in octets.
-            any_node: True to allow any node, because this copy is damaged.
+            any_node: True to allow any node with an undamaged copy, because this copy is damaged.
         """
         home, known = copy.home, None if copy.home is None else copy.home.roles.known
         if home is None or known is None:
@@ -428,8 +452,16 @@ class NodeCopies:
             return None
         behind = lags(home.roles.leader)
         ready = [one for one in known.set if one != home.me and behind.get(one, most + 1) <= most]
+        if any_node or not copy.is_doubted:
+            sound = self._sound_others(copy.number, known)
+            ready = [one for one in ready if one in sound]
         of_node = [one for one in ready if node_of(one) == node]
         return next(iter(of_node or (ready if any_node else ())), None)
+
+    def _sound_others(self, home: int, known: Configuration) -> list[Replica]:
+        """Return the replicas at other nodes in the set of a home that are not known to be damaged."""
+        unsound = {self.me.node, *self.damaged_at(home)}
+        return [one for one in known.set if node_of(one) not in unsound]
 
     # --- homes led by this process ---
 
@@ -457,7 +489,10 @@ class NodeCopies:
             await asyncio.sleep(until_tick(LOOK_INTERVAL, asyncio.get_running_loop().time()))
             await self._adjust_wishes()
             if self._announced is not None:
-                await self._announced.tell({home: copy.trouble for home, copy in self.copies.items()})
+                troubles = {home: copy.trouble for home, copy in self.copies.items()}
+                damaged = [home for home, copy in self.copies.items() if copy.is_doubted]
+                closed = [home for home in damaged if self.copies[home].hides]
+                await self._announced.tell(troubles, damaged, closed)
             wanted = self.wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 try:
@@ -518,9 +553,12 @@ class NodeCopies:
         # Damage in all copies must not move the home from node to node repeatedly. If the set needs this copy, the copy
         # continues to serve, unless its damage keeps further copies from joining.
         leaves = copy.is_doubted and not returns.is_restless(now) and (len(known.set) > known.min or copy.blocks)
+        copied.fills_damaged = copy.is_doubted and not self._sound_others(home, known)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
-        heir = self._heir(copy, NEARLY, any_node=leaves)
-        if heir is None or not (is_asked or leaves or returns.is_due(since, now)):
+        heir = self._heir(copy, NEARLY, any_node=True) if leaves else None
+        if heir is None and (is_asked or returns.is_due(since, now)):
+            heir = self._heir(copy, NEARLY)
+        if heir is None:
             return
         log.info("home %d is handed over to %s", home, heir)
         self._led.pop(home).set()
@@ -580,6 +618,10 @@ class NodeCopies:
     def troubles_of(self, home: int) -> Mapping[str, str]:
         """Return the problems of a home's copies, by node."""
         return {} if self._announced is None else self._announced.troubles_of(home)
+
+    def damaged_at(self, home: int) -> Set[str]:
+        """Return the nodes with a damaged copy of a home."""
+        return frozenset() if self._announced is None else self._announced.damaged_at(home)
 
     def has_copies(self, home: int) -> bool:
         """Return True if a home has copies, or will soon have them."""

@@ -49,6 +49,8 @@ class OperatedCopies:
         states |= {node_of(one): "in set" for one in known.set if node_of(one) in nodes}
         if (leader := node_of(known.leader)) in nodes:
             states[leader] = "leader"
+        damaged = self._copies.damaged_at(home) & states.keys()
+        troubles = dict.fromkeys(sorted(damaged), "the copy is damaged") | dict(self._copies.troubles_of(home))
         wanted, observed = self._copies.wanted.get(home), self._copies.observed[home]
         copied = self._copied(home)
         leads = copied is not None and copied.roles.leader is not None
@@ -67,7 +69,8 @@ class OperatedCopies:
             wanted_leader="" if wanted is None else wanted.leader,
             lag_octets={node_of(one): octets for one, octets in behind.items()},
             racks={node: rack for node, rack in self._copies.racks.items() if rack and node in states},
-            troubles={node: text for node, text in self._copies.troubles_of(home).items() if node in states},
+            troubles={node: text for node, text in troubles.items() if node in states},
+            damaged=frozenset(damaged),
             lag_seconds={node_of(one): round(age, 1) for one, age in observed.lag_seconds.items()} if leads else {},
             lease_left=max(0.0, copied.delivers_until - clock.boot_time()) if copied is not None and leads else None,
             changes=observed.changes,

@@ -14,7 +14,7 @@ from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.copies.lost_disk import named_member
 from jumpmq.nodes.copies.node_copies import DIRECTORY
-from jumpmq.nodes.etcd.client import Etcd, EtcdError, has
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, has
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -26,8 +26,8 @@ from jumpmq.store import StoreError, losses
 
 
 async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
-    """Make this node's copy the leader of a home. Return the configuration, and a description of the loss, empty for
-    none.
+    """Make this node's copy the leader of a home. Return the configuration, and a description of loss and damage, empty
+    for none. The store names the damaged messages when the home is served.
 
     Args:
         config: settings of the node.
@@ -57,8 +57,10 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
     value = await claims.read()
     if value is None:
         raise EtcdError(f"etcd has no configuration of home {home}")
-    running = {str(json.loads(found.value)["node"]) for found in (await client.folder(keys.copies)).values}
-    if able := sorted((running - {me.node}) & {node_of(one) for one in value.electable}):
+    said = [json.loads(found.value) for found in (await client.folder(keys.copies)).values]
+    running = {str(one["node"]) for one in said}
+    unable = {str(one["node"]) for one in said if home in one.get("closed", ())}
+    if able := sorted((running - unable - {me.node}) & {node_of(one) for one in value.electable}):
         raise BrokerError(
             f"node '{able[0]}' runs, and has all confirmed messages of home {home}: the node can serve the home"
         )
@@ -66,18 +68,29 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
         raise BrokerError(
             f"node '{me.node}' runs: stop the node first. After a kill etcd notices the end in {LEASE} seconds"
         )
-    copy = CopyDirectory(directory, value.log)
+    copy = CopyDirectory(directory, value.log, damaged=True)
     try:
         replica = f"{me.node}.{copy.noted.disk}"
         lost = "" if replica in value.electable else _lost(home, replica, value, copy)
         new = value.forced(replica)
-        if lost:
-            losses.write(directory, [*losses.read(directory), (lost, time.time())])
-        if await claims.swap(value, new) != new:
+        noted = losses.read(directory)
+        if lost and lost not in dict(noted):  # else from a call that was killed
+            losses.write(directory, [*noted, (lost, time.time())])
+        # The copy may lack what the home's process had at its last start; the operator accepts the loss.
+        forget = [delete(keys.seen(await _process_of(client, keys, home)))] if lost or copy.damage else []
+        if await claims.swap(value, new, forget) != new:
             raise EtcdError("the home's configuration has just changed; check the configuration, and retry")
-        return new, lost
+        return new, "; ".join(filter(None, [lost, copy.damage]))
     finally:
         copy.close()
+
+
+async def _process_of(client: Etcd, keys: Keys, home: int) -> str:
+    """Return the process that a home belongs to, as in keys of etcd; empty if unknown."""
+    for member in (await client.folder(keys.members)).values:
+        if int(json.loads(member.value)["home"]) == home:
+            return member.key.removeprefix(keys.members)
+    return ""
 
 
 def _lost(home: int, replica: str, value: Configuration, copy: CopyDirectory) -> str:

@@ -37,8 +37,13 @@ class Claims:
         found = await self._etcd.get(self._key)
         return None if found is None else _parsed(found.value)
 
-    async def swap(self, old: Configuration | None, new: Configuration) -> Configuration | None:
+    async def swap(
+        self, old: Configuration | None, new: Configuration, also: Sequence[dict[str, Any]] = ()
+    ) -> Configuration | None:
         """Change the value from ``old`` to ``new``, or create it if ``old`` is None.
+
+        Args:
+            also: further changes in the same transaction.
 
         Returns:
             etcd's value afterwards: ``new``, or another value that prevented the change.
@@ -47,7 +52,7 @@ class Claims:
             EtcdError: unknown outcome: the change may have landed, or may still land.
         """
         same = absent(self._key) if old is None else has(self._key, old.to_json())
-        puts = [put(self._key, new.to_json())]
+        puts = [put(self._key, new.to_json()), *also]
         if self._led:
             puts.append(put(self._led, str(new.epoch)))
         done, read = await self._etcd.transaction([*self._same, same], puts, [get(self._key)])

@@ -129,6 +129,8 @@ class CopiedHome:
         alarm: the argument.
         segments: for a leading home with an open store, a function: has the store keep the segments that members need
             now, and returns the lineage of all its segments, including those before a gap. Otherwise None.
+        fills_damaged: for a leading home, True while no other copy in the set is undamaged: new copies are filled from
+            the damaged log.
         on_loss: for a leading home, a function for any thread: notes a loss, and returns True unless the loss was
             acknowledged, or known before this process opened the store.
     """
@@ -158,6 +160,7 @@ class CopiedHome:
         self._loop = asyncio.get_running_loop()
         self.segments: Callable[[], Lineage] | None = None
         self.on_loss: Callable[[str], bool] = _is_new
+        self.fills_damaged = False
         self._files = FileExchange(self, directory, times.files_silence)
         soon = self._loop.call_soon_threadsafe
 
@@ -288,6 +291,16 @@ class CopiedHome:
         first = segment_at(self.roles.copy.end)
         while first - 1 in there:
             first -= 1
+        self._keep_from(first)
+
+    def pass_over(self, segment: int) -> None:
+        """Ship no octets up to a damaged segment of the leader's log any more: members that lack them need files, as
+        other copies refuse damaged octets.
+        """
+        if segment < segment_at(self.roles.copy.complete):
+            self._keep_from(segment + 1)
+
+    def _keep_from(self, first: int) -> None:
         if before(first) > self.roles.copy.kept:
             self._act(self.roles.on_removed(first))
 

@@ -19,6 +19,7 @@ from jumpmq.replication.joining import Clear, Install, Joining, Pages, Put, Step
 from jumpmq.replication.lineage import Lineage, cut_to, from_segment, segment_at
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
+from jumpmq.store.log import relative_name
 
 JOIN_RETRY = 5.0
 """Delay before a failed transfer starts again with a new manifest, in seconds."""
@@ -99,12 +100,13 @@ class Exchanging(Protocol):
     Attributes:
         number: number of the home.
         roles: the protocol.
-        segments, on_loss: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
+        segments, fills_damaged, on_loss: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
     """
 
     number: int
     roles: Roles
     segments: Callable[[], Lineage] | None
+    fills_damaged: bool
     on_loss: Callable[[str], bool]
 
     def send(self, peer: Replica, frame: Frame) -> int: ...
@@ -117,6 +119,9 @@ class Exchanging(Protocol):
         Args:
             blocks: True if the damage keeps a member from joining.
         """
+
+    def pass_over(self, segment: int) -> None:
+        """See :meth:`~jumpmq.nodes.replicas.copied_home.CopiedHome.pass_over`."""
 
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
@@ -193,13 +198,13 @@ class FileExchange:
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
         # Otherwise the damage is sent as it is: with fewer copies than its minimum, the home confirms nothing.
-        is_spared = len(leader.known.set) > leader.known.min
+        is_spared = len(leader.known.set) > leader.known.min and not home.fills_damaged
 
         def read() -> Piece | Manifest:
             if want.name:
                 return offer.files.piece(want.epoch, want.name, want.offset)
-            if name := damaged_segment(self._directory.directory, sealed):
-                on_damage(f"{name} is damaged")
+            if damaged := damaged_segment(self._directory.directory, sealed):
+                on_damage(f"{relative_name(damaged)} is damaged")
             manifest = offer.files.manifest(want.epoch, kept, sealed)
             # A known loss is not the reason for a second change of the leader: all copies may have it.
             if found := [loss for loss in offer.files.lost() if home.on_loss(loss)]:
@@ -245,12 +250,14 @@ class FileExchange:
         copy = self._home.roles.copy
         lineage = from_segment(cut_to(copy.lineage, copy.complete), segment_at(position))
 
-        def checked(result: str | Exception) -> None:
+        def checked(result: int | Exception) -> None:
             self._checks = False
             if isinstance(result, Exception):
                 self._home.alarm(f"the log cannot be checked: {result}")
             elif result and self._home.roles.leader is not None:
-                self._home.doubt(f"{result} is damaged", blocks=True)
+                self._home.doubt(f"{relative_name(result)} is damaged", blocks=True)
+                if self._home.fills_damaged:
+                    self._home.pass_over(result)
 
         self._thread.run(lambda: damaged_segment(self._directory.directory, lineage), checked)
 

@@ -124,9 +124,9 @@ class OfferedFiles:
         return crc
 
 
-def damaged_segment(directory: Path, lineage: Lineage) -> str:
-    """Return the name of the first damaged segment, by the checksums of its commits; empty without damage. Pauses for
-    half of the time, in favour of clients.
+def damaged_segment(directory: Path, lineage: Lineage) -> int:
+    """Return the number of the first damaged segment, by the checksums of its commits; 0 without damage. Half of the
+    time is left to clients.
 
     Raises:
         OSError: a segment cannot be read.
@@ -134,9 +134,9 @@ def damaged_segment(directory: Path, lineage: Lineage) -> str:
     for stretch in lineage:
         name, began = relative_name(stretch.segment), time.monotonic()
         if comparing.is_damaged(directory, name, stretch.end):
-            return name
+            return stretch.segment
         time.sleep(time.monotonic() - began)
-    return ""
+    return 0
 
 
 def remove_offered(directory: Path) -> None:
