@@ -101,3 +101,26 @@ def test_lost_nodes_are_replaced_and_a_seat_that_returns_gets_its_home_back(four
     one.start()
     until(lambda: are_copied_to(four, "n1", "n4"))
     assert taken(one, "q") == list(range(80))
+
+
+@needs_etcd
+@pytest.mark.several
+@pytest.mark.slow
+def test_a_home_below_min_goes_on_with_a_copy_at_another_node(four: Nodes) -> None:
+    """Its last copy leads, confirms nothing and serves nothing before a second one is filled from it."""
+    one, two, three, last = four.all
+    published(one, "q", range(50))
+    client = ManagementClient(f"http://guest:guest@127.0.0.1:{last.http_port}", 60.0)
+    client.put("copies", "1", body={"copies": 3})
+    until(lambda: are_copied_to(four, "n1", "n2", "n3"))
+    published(last, "q", range(50, 100))
+    one.kill()
+    three.kill()
+    until(lambda: {node_of(one)[:2] for one in four.configuration().set} == {"n2", "n4"})
+    value = four.configuration()
+    assert (node_of(value.leader)[:2], value.min) == ("n2", 2)
+    assert served(last, "q") == 100
+    published(last, "q", range(100, 120))
+    two.kill()
+    one.start()
+    assert taken(last, "q") == [*range(120)]

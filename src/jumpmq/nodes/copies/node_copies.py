@@ -509,7 +509,7 @@ class NodeCopies:
                 if home in self.copies and (copied := self.copies[home].home) is not None:
                     self._tend_home(copied, self.copies[home])
             for home in self.copies.keys() - self._led.keys():
-                self._lower_min(home)
+                self._tend_waiting(home)
             if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
                 with contextlib.suppress(EtcdError):  # the next call retries
                     await self.want(self.me.home, replace(wanted, leader=""))
@@ -527,7 +527,7 @@ class NodeCopies:
             with contextlib.suppress(EtcdError):  # the next call retries
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
         announced, after = self._announced, self._config.replace_after or math.inf
-        for home in self._led.keys() & self.wanted.keys() & self.known.keys():
+        for home in [home for home in self.wanted.keys() & self.known.keys() if self._leads(home)]:
             wanted, known = self.wanted[home], self.known[home]
             gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
             if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
@@ -566,16 +566,18 @@ class NodeCopies:
             self._target = heir
             self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
-    def _lower_min(self, home: int) -> None:
-        """Apply an operator's smaller ``min`` to a home that this process leads, but cannot serve because copies are
-        missing.
+    def _tend_waiting(self, home: int) -> None:
+        """Change the configuration of a home that this process leads, but cannot serve because copies are missing,
+        towards the wish: to a smaller ``min``, or to members with running nodes.
         """
         copied, wanted = self.copies[home].home, self.wanted.get(home)
-        if copied is None or wanted is None or copied.roles.leader is None:
-            return
-        known = copied.roles.leader.known
-        if known.short and wanted.min <= len(known.set):
-            self._step(copied, wanted, known)
+        if copied is not None and wanted is not None and copied.roles.leader is not None:
+            self._step(copied, wanted, copied.roles.leader.known)
+
+    def _leads(self, home: int) -> bool:
+        """Return True if this process leads a home, whether it serves the home or waits for copies."""
+        copied = self.copies[home].home if home in self.copies else None
+        return home in self._led or (copied is not None and copied.roles.leader is not None)
 
     def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
         try:

@@ -293,6 +293,19 @@ class CopiedHome:
             first -= 1
         self._keep_from(first)
 
+    @property
+    def sealed(self) -> Lineage | None:
+        """Lineage of the sealed segments with complete commits only; None while the store is being opened or closed. A
+        leader that waits for copies has no open store, and the segments are those of the copy.
+        """
+        if self.segments is not None:
+            lineage = self.segments()
+        elif self.roles.leader is not None and not self.roles.leader.serving:
+            lineage = self._directory.lineage
+        else:
+            return None
+        return tuple(stretch for stretch in lineage if stretch.segment < segment_at(self.roles.copy.complete))
+
     def pass_over(self, segment: int) -> None:
         """Ship no octets up to a damaged segment of the leader's log any more: members that lack them need files, as
         other copies refuse damaged octets.

@@ -100,15 +100,16 @@ class Exchanging(Protocol):
     Attributes:
         number: number of the home.
         roles: the protocol.
-        segments, fills_damaged, on_loss: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
+        sealed, fills_damaged, on_loss: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
     """
 
     number: int
     roles: Roles
-    segments: Callable[[], Lineage] | None
     fills_damaged: bool
     on_loss: Callable[[str], bool]
 
+    @property
+    def sealed(self) -> Lineage | None: ...
     def send(self, peer: Replica, frame: Frame) -> int: ...
     def drop(self, peer: Replica) -> None: ...
     def pause(self, peer: Replica, octets: int) -> float: ...
@@ -174,8 +175,8 @@ class FileExchange:
     def on_want(self, peer: Replica, want: Want) -> None:
         """Send a manifest, or a piece of a file, to a member."""
         home = self._home
-        leader, copy, segments = home.roles.leader, home.roles.copy, home.segments
-        if leader is None or leader.epoch != want.epoch or segments is None:
+        leader, copy = home.roles.leader, home.roles.copy
+        if leader is None or leader.epoch != want.epoch:
             return
         if node_of(peer) not in leader.known.members:
             log.warning("home %d: %s wants files, and is of no member", home.number, peer)
@@ -191,11 +192,12 @@ class FileExchange:
                 f"{peer} has asked for files for {STALLED / 60:g} minutes without getting more of them: consumed"
                 " segments are no longer kept for that copy; look at the log and the disk of its node"
             )
+        if (sealed := home.sealed) is None:
+            return
         if not want.name:
             if offer.is_listed:
                 return
             offer.list(begins=True)
-        sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
         # Otherwise the damage is sent as it is: with fewer copies than its minimum, the home confirms nothing.
         is_spared = len(leader.known.set) > leader.known.min and not home.fills_damaged
