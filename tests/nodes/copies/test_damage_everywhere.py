@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def stopped(tmp_path: Path) -> Iterator[Nodes]:
             for copy in copies_of(nodes):
                 path, at = place_of(b"%d" % NUMBERS[49], copy)
                 position = position_at(int(path.stem), at)
-                until(lambda copy=copy, position=position: noted(copy).mark > position)
+                until(partial(is_noted, copy, position))
             published(one, "q", NUMBERS[50:])
             for node in nodes.all:
                 node.kill()
@@ -47,8 +48,9 @@ def copies_of(nodes: Nodes) -> list[Path]:
     return [one.data_dir, *(node.data_dir / "copies" / "1" for node in others)]
 
 
-def noted(copy: Path) -> Noted:
-    return Noted.decode((copy / "replica").read_bytes())
+def is_noted(copy: Path, position: int) -> bool:
+    """True if a copy has noted that a position is complete."""
+    return Noted.decode((copy / "replica").read_bytes()).mark > position
 
 
 def start(nodes: Nodes) -> None:
