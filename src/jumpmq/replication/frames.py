@@ -61,6 +61,10 @@ class FrameError(ValueError):
     """Octets that are not a frame of this protocol; the connection ends."""
 
 
+class UnknownFrame(FrameError):
+    """A frame of a kind that a later release may have added; the connection goes on."""
+
+
 class Hello(NamedTuple):
     epoch: int
     lowest: int
@@ -300,6 +304,7 @@ def decode(octets: bytes) -> tuple[int, Frame]:
     """Decode octets into a home and a frame.
 
     Raises:
+        UnknownFrame: the frame has a kind of a later release.
         FrameError: the octets are not exactly one frame.
     """
     if len(octets) < HEAD.size:
@@ -308,7 +313,7 @@ def decode(octets: bytes) -> tuple[int, Frame]:
     if length != len(octets) - LENGTH.size or length > MOST_OCTETS:
         raise FrameError(f"a frame of {length} octets is not what came: {len(octets) - LENGTH.size}")
     if kind not in TABLE:
-        raise FrameError(f"frames have no kind {kind}")
+        raise UnknownFrame(f"frames have no kind {kind}")
     value, structure = TABLE[kind]
     if structure is NUMBER and len(octets) == NUMBERED.size:
         return home, value(*NUMBERED.unpack(octets)[3:])

@@ -7,7 +7,7 @@ from tests.nodes.replicas.parties import Party, two
 
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.records import REPLICA
-from jumpmq.replication.frames import Hello, Resign, Stored, encode
+from jumpmq.replication.frames import HEAD, LENGTH, Hello, Resign, Stored, encode
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.replication.needs import octets_behind
 
@@ -86,6 +86,24 @@ async def test_a_replica_of_another_node_or_version_gets_no_session() -> None:
             link.send_at_once(REPLICA, encode(7, frame))
         await until(lambda: one.told)
         assert one.told == ["+n2.last"]
+
+
+@in_loop
+async def test_frames_of_a_later_release_are_passed_over_and_the_session_goes_on() -> None:
+    async with two() as (first, second):
+        one, other = Party("n1.a"), Party("n2.b")
+        first.join(7, one)
+        second.join(7, other)
+        await until(lambda: one.told and other.told)
+        link = second._links.to(1)
+        assert link is not None
+        unknown = HEAD.pack(HEAD.size - LENGTH.size + 3, 99, 7, 1) + b"new"
+        for octets in (unknown, encode(7, Stored(1, 64)), unknown):
+            link.send_at_once(REPLICA, octets)
+        second.send(7, "n1.a", Stored(1, 128))
+        await until(lambda: len(one.told) == 3)
+        assert one.told == ["+n2.b", ("n2.b", Stored(1, 64)), ("n2.b", Stored(1, 128))]
+        assert second._links.to(1) is link
 
 
 def test_octets_behind_a_position_are_counted_over_segments() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.nodes.homes import homes, in_loop, peers_of, until
 
 from jumpmq.nodes.transport.link import JOINED, Link
+from jumpmq.nodes.transport.records import UNIT
 
 
 @in_loop
@@ -52,3 +53,30 @@ async def test_a_link_that_proves_itself_after_the_stop_does_not_come_up(monkeyp
         held[0]._transport.resume_reading()
         await asyncio.wait_for(held[0].decided.wait(), 10)
         assert not links.homes
+
+
+@in_loop
+async def test_records_of_a_later_release_are_passed_over_and_the_link_stays(caplog: pytest.LogCaptureFixture) -> None:
+    async with homes(2, durable=False) as (first, second):
+        found: list[bytes] = []
+        peers_of(second).links.handlers[200] = lambda link, payload: found.append(bytes(payload))
+        await until(lambda: peers_of(first).links.to(2) and peers_of(second).links.to(1))
+        link, end = peers_of(first).links.to(2), peers_of(second).links.to(1)
+        assert link is not None and end is not None
+        with first.turns.turn():
+            for kind, payload in ((250, b"what"), (200, b"1"), (250, b"more"), (200, b"2")):
+                link.send(kind, payload)
+        await until(lambda: found == [b"1", b"2"])
+        assert end.up and peers_of(second).links.to(1) is end
+        assert end.passed_over == {250: 2}
+        (line,) = [text for text in caplog.messages if "250" in text]
+        assert line == "home 1 sends records of kind 250, unknown to this release: they are passed over"
+
+
+@in_loop
+async def test_both_ends_of_a_link_know_which_records_the_other_end_knows() -> None:
+    async with homes(2, durable=False) as (first, second):
+        await until(lambda: peers_of(first).links.to(2) and peers_of(second).links.to(1))
+        for one, home in ((first, 2), (second, 1)):
+            link = peers_of(one).links.to(home)
+            assert link is not None and link.knows(UNIT) and not link.knows(250)

@@ -32,7 +32,7 @@ from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.configuration import Replica, node_of
-from jumpmq.replication.frames import VERSION, Frame, Hello, decode, encode
+from jumpmq.replication.frames import VERSION, Frame, Hello, UnknownFrame, decode, encode
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class ReplicaSessions:
         self._links = links
         self._parties: dict[int, Party] = {}  # by the copied home
         self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by the copied home, and the home of the link
+        self._unknown: set[str] = set()  # reported unknown kinds of frames
         links.handlers[REPLICA] = self._receive
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -154,7 +155,13 @@ class ReplicaSessions:
             self._end(key[0], session)
 
     def _receive(self, link: Link, payload: memoryview) -> None:
-        home, frame = decode(bytes(payload))
+        try:
+            home, frame = decode(bytes(payload))
+        except UnknownFrame as error:
+            if (text := str(error)) not in self._unknown:
+                self._unknown.add(text)
+                log.error("home %d sends a frame of a later release, which is passed over: %s", link.peer, text)
+            return
         party, session = self._parties.get(home), self._sessions.get((home, link.peer))
         if not isinstance(frame, Hello):
             if party is not None and session is not None and session.up:

@@ -1,10 +1,10 @@
 """Mutual proof by both ends of a link that the secret, never sent, is known.
 
-Each end sends a hello with its cluster, home, boot, version and a nonce, and with the purpose of the connection: a link
-or a call. Then the connecting end sends its proof, and the accepting end answers with its own. A proof is a keyed hash
-(HMAC-SHA-256) over both hellos and over the certificate of the TLS connection. The certificate binds the proof to the
-connection: with a man in the middle, who has a certificate of his own, neither proof is valid ("channel binding", as
-tls-server-end-point of RFC 5929).
+Each end sends a hello with its cluster, home, boot, version, kinds of records and a nonce, and with the purpose of the
+connection: a link or a call. Then the connecting end sends its proof, and the accepting end answers with its own. A
+proof is a keyed hash (HMAC-SHA-256) over both hellos and over the certificate of the TLS connection. The certificate
+binds the proof to the connection: with a man in the middle, who has a certificate of his own, neither proof is valid
+("channel binding", as tls-server-end-point of RFC 5929).
 """
 
 import hashlib
@@ -13,6 +13,8 @@ import json
 import secrets
 from dataclasses import dataclass
 from typing import Any
+
+from jumpmq.nodes.transport.records import KINDS
 
 VERSION = 1
 """Protocol version of links."""
@@ -37,12 +39,14 @@ class Peer:
         boot: identity of the current run of the peer's process.
         purpose: :data:`LINK` or :data:`CALL`.
         epoch: epoch of the peer's process at its home; 0 for a home without epochs.
+        kinds: kinds of records known to the peer; empty for a peer of a release that does not tell.
     """
 
     home: int
     boot: str
     purpose: str
     epoch: int = 0
+    kinds: frozenset[int] = frozenset()
 
 
 class Handshake:
@@ -68,7 +72,7 @@ class Handshake:
     ) -> None:
         nonce = secrets.token_hex(NONCE)
         said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "purpose": purpose, "nonce": nonce}
-        said |= {"epoch": epoch} if epoch else {}
+        said |= {"kinds": sorted(KINDS)} | ({"epoch": epoch} if epoch else {})
         self.hello = json.dumps(said).encode()
         self._connects = connects  # whether the local end sends the first proof
         self._cluster = cluster  # the peer has to name the same cluster
@@ -91,7 +95,8 @@ class Handshake:
         if cluster != self._cluster:
             raise HandshakeRefused(f"it belongs to cluster {_short(cluster)}")
         self._heard = hello
-        return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]), int(said.get("epoch", 0)))
+        epoch, kinds = int(said.get("epoch", 0)), frozenset(map(int, said.get("kinds", ())))
+        return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]), epoch, kinds)
 
     def proof(self) -> bytes:
         """Return the proof of this end's knowledge of the secret, after receiving the peer's hello."""

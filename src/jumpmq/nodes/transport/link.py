@@ -11,6 +11,7 @@ import logging
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, Self, cast
@@ -18,7 +19,7 @@ from typing import Protocol, Self, cast
 from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.handshake import CALL, Handshake, HandshakeRefused, Peer
-from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
+from jumpmq.nodes.transport.records import ALIVE, HELLO, KINDS, PROOF
 from jumpmq.queues.clock import until_tick
 from jumpmq.store.completion import CompleteReceipt
 
@@ -120,6 +121,7 @@ class Link(asyncio.BufferedProtocol):
         peer: number of the peer's home; 0 before the peer's proof.
         boot: identity of the current run of the peer's process.
         epoch: epoch of the peer's process at its home; 0 for a home without epochs.
+        passed_over: number of received records of each unknown kind; a peer of a later release may send them.
         up: True while records can be sent.
         sent_octets: octets passed to the socket so far.
         wanted: number of the home that has to answer; None accepts every home.
@@ -141,6 +143,8 @@ class Link(asyncio.BufferedProtocol):
         self.peer = 0
         self.boot = ""
         self.epoch = 0
+        self.passed_over: Counter[int] = Counter()
+        self._kinds = frozenset[int]()  # kinds of records known to the peer
         self.up = False
         self.wanted: int | None = None
         self.decided = asyncio.Event()
@@ -166,6 +170,12 @@ class Link(asyncio.BufferedProtocol):
         self.sent_octets = 0
         self._heard = self._spoke = time.monotonic()  # monotonic times of the last input and output
         self._timer: asyncio.TimerHandle | None = None  # next check of the peer's silence
+
+    def knows(self, kind: int) -> bool:
+        """Return True if the peer has announced a kind of record. To be asked for kinds that were added after the
+        announcement itself; the peer ignores other kinds, or ends the link.
+        """
+        return kind in self._kinds
 
     # --- sending ---
 
@@ -319,8 +329,10 @@ class Link(asyncio.BufferedProtocol):
 
     def _act(self, kind: int, payload: memoryview) -> None:
         if self.up:
-            if kind != ALIVE:
+            if kind in self._handlers:
                 self._handlers[kind](self, payload)
+            elif kind != ALIVE:
+                self._pass_over(kind)
         elif kind == HELLO and self._said is None:
             self._said = self._handshake.hear(bytes(payload))
             if self.wanted not in (None, self._said.home):
@@ -333,8 +345,24 @@ class Link(asyncio.BufferedProtocol):
         else:
             raise HandshakeRefused(f"it sends a record of kind {kind} before it has proved who it is")
 
+    def _pass_over(self, kind: int) -> None:
+        """Ignore a record of an unknown kind. An end of the link would come again with each new link, and would stop
+        everything else between the two homes.
+
+        Raises:
+            ValueError: the kind is known, and this process has no handler; the sender repeats its request on a new
+                link.
+        """
+        if kind in KINDS:
+            raise ValueError(f"a record of kind {kind} came too early")
+        if kind not in self.passed_over:
+            log.error(
+                "home %d sends records of kind %d, unknown to this release: they are passed over", self.peer, kind
+            )
+        self.passed_over[kind] += 1
+
     def _welcome(self, peer: Peer) -> None:
-        self.peer, self.boot, self.epoch = peer.home, peer.boot, peer.epoch
+        self.peer, self.boot, self.epoch, self._kinds = peer.home, peer.boot, peer.epoch, peer.kinds
         if self._timer is not None:
             self._timer.cancel()
         if not self._connects:

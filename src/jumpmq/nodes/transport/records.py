@@ -219,3 +219,6 @@ TABLE = (
     RecordKind(OWNED, "OWNED", "id of a queue at the receiver, or 0; an epoch of the sender; echoed", _fixed(EPOCH)),
 )
 """All kinds, by number."""
+
+KINDS = frozenset(kind.number for kind in TABLE)
+"""Numbers of all kinds, sent in each hello."""
