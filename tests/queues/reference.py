@@ -187,7 +187,7 @@ def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
 
     Returns:
         a message with what they have in common, the number and the time of the first; how many they are; octets of
-        bodies, routing keys and properties; numbers; times in microseconds; expiries, nothing where none expires;
+        bodies, routing keys and properties; times in microseconds; expiries, nothing where none expires;
         offsets and octets of bodies, routing keys and properties; runs of stored messages: batch, first, last number.
     """
     alike = 0
@@ -207,7 +207,7 @@ def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
     expires = any(one.expires_at for one in messages[:alike])
     found = messages[:count]
     del messages[:count]
-    seqs, times = array("q", [one.seq for one in found]), array("q", [round(one.published_at * 1e6) for one in found])
+    times = array("q", [round(one.published_at * 1e6) for one in found])
     expiries = array("d", [one.expires_at for one in found] if expires else [])
     binary = [_binary([getattr(one, name) for one in found]) for name in ("body", "routing_key", "properties")]
     runs = [(batch, list(run)) for batch, run in groupby(found, key=lambda one: one.batch) if batch is not None]
@@ -216,7 +216,7 @@ def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
     like.body = like.routing_key = like.properties = b""
     like.redelivered, like.attempts, like.slot = first.redelivered, first.attempts, first.slot
     like.queue, like.seq = first.queue, first.seq
-    return like, count, octets, *(bytearray(one.tobytes()) for one in (seqs, times, expiries)), binary, batches
+    return like, count, octets, *(bytearray(one.tobytes()) for one in (times, expiries)), binary, batches
 
 
 def _is_like(message: Any, first: Any, place: int, paged: bytes) -> bool:

@@ -335,7 +335,7 @@ cdef inline bytes part_of(Message message, int field):
 
 def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_ssize_t most):
     cdef Message message, first, like
-    cdef bytearray seqs, times, expiries
+    cdef bytearray times, expiries
     cdef list values = [bytearray(), bytearray(), bytearray()], offsets = [], batches = []
     cdef object batch = None
     cdef bint expires = False
@@ -371,7 +371,7 @@ def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_s
     if alike < least:
         return None
     like = new_like(first)
-    seqs, times, expiries = bytearray(8 * alike), bytearray(8 * alike), bytearray(8 * alike if expires else 0)
+    times, expiries = bytearray(8 * alike), bytearray(8 * alike if expires else 0)
     for field in range(3):
         offsets.append(bytearray(4 * (alike + 1)))
         offset[field] = <int32_t*>PyByteArray_AS_STRING(offsets[field])
@@ -402,7 +402,6 @@ def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_s
                 memcpy(at[field] + used[field], PyBytes_AS_STRING(part_of(message, field)), size)
                 used[field] += size
                 offset[field][place + 1] = <int32_t>used[field]
-            (<int64_t*>PyByteArray_AS_STRING(seqs))[place] = seq
             (<int64_t*>PyByteArray_AS_STRING(times))[place] = <int64_t>(message.published_at * 1e6 + 0.5)
             if expires:
                 (<double*>PyByteArray_AS_STRING(expiries))[place] = message.expires_at
@@ -421,7 +420,7 @@ def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_s
         batches.append((batch, begin, seq - 1))
     for field in range(3):
         PyByteArray_Resize(values[field], used[field])
-    return like, done, octets, seqs, times, expiries, list(zip(offsets, values)), batches
+    return like, done, octets, times, expiries, list(zip(offsets, values)), batches
 
 
 cdef Message new_like(Message first):

@@ -368,11 +368,11 @@ class Queue(ABC):
         """The next ready message, if in memory."""
         return None
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
         """Take up to ``count`` messages from the front, at most up to ``last_seq``, for a reservation. Similar
         messages are returned as columns, the others as a list. The result is empty only if there are no messages.
         """
-        return None, self.take_range(1, last_seq, count)
+        return [], self.take_range(1, last_seq, count)
 
     def settle_columns(self, columns: Columns) -> None:
         """Acknowledge reserved messages; their columns must not be used afterwards."""

@@ -382,21 +382,21 @@ class ClassicQueue(Queue):
         self.redelivered += redelivered
         self._delivered_seq = max(self._delivered_seq, last_seq)
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
         ready = self.ready
         if type(ready) is not ReadyMessages or self._minds_departures or self._account.tight:
             return super().take_columns(last_seq, count)
-        columns, messages = ready.take_columns(last_seq, count)
+        found, messages = ready.take_columns(last_seq, count)
         if self._expiry.expected:
-            if columns is not None and columns.expires:
-                messages, columns = columns.messages() + messages, None
+            if found and found[-1].expires:
+                messages = found.pop().messages() + messages
             messages = self._expiry.living(self, messages, clock.now())
-        if columns is None and not messages:
+        if not found and not messages:
             return super().take_columns(last_seq, count)
-        if columns is not None:
+        for columns in found:
             self.taken.hold_columns(columns)
             self._count_delivered(len(columns), len(columns) if columns.like.redelivered else 0, columns.last_seq)
-        return columns, self._count_taken(messages, Held.RESERVED)
+        return found, self._count_taken(messages, Held.RESERVED)
 
     def settle_columns(self, columns: Columns) -> None:
         if self._minds_departures:

@@ -6,13 +6,16 @@ laid out once, at the reservation, and then read, acknowledged and freed togethe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.runs import from_layout, lay_out
+from jumpmq.store.column_layout import Octets
 from jumpmq.store.columns import array_of
+from jumpmq.store.layout import numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +41,11 @@ class Columns:
         batches: runs of stored messages: batch, first and last number.
     """
 
-    __slots__ = ("_binary", "_expiries", "_seqs", "_times", "batches", "count", "first", "like", "octets")
+    __slots__ = ("_binary", "_expiries", "_times", "batches", "count", "first", "like", "octets")
 
     def __init__(self, layout: Layout) -> None:
         self.first = 0
-        self.like, self.count, self.octets, self._seqs, self._times, self._expiries, self._binary, self.batches = layout
+        self.like, self.count, self.octets, self._times, self._expiries, self._binary, self.batches = layout
 
     @classmethod
     def of(cls, messages: list[Message]) -> Columns | None:
@@ -80,7 +83,10 @@ class Columns:
 
     def messages(self) -> list[Message]:
         """Return the messages as new objects."""
-        return from_layout(self.like, self.count, self._times, self._expiries, self._binary, self.batches)
+        assert not self.first
+        (times,), binary = self._buffers("published_at"), [self._buffers(name) for name in BINARY]
+        mutable = [(bytearray(offsets), bytearray(values)) for offsets, values in binary]
+        return from_layout(self.like, self.count, bytearray(times), self._expiries, mutable, self.batches)
 
     def taken_back(self) -> list[Message]:
         """Return the messages of the reservation, and end the use of this object."""
@@ -93,13 +99,28 @@ class Columns:
         part.first, part.count = first, min(end, self.count) - first
         return part
 
-    def record_batch(self) -> pa.RecordBatch:
-        """Return the rows as :func:`~jumpmq.store.columns.schema` has them, and ``redelivered``, without a copy."""
+    def record_batch(self, names: Iterable[str]) -> pa.RecordBatch:
+        """Return the rows with some columns of :func:`~jumpmq.store.columns.schema`, or ``redelivered``, without a copy
+        of the octets of :data:`BINARY`.
+        """
         import pyarrow as pa
 
-        buffers = {"seq": (self._seqs,), "published_at": (self._times,)} | dict(zip(BINARY, self._binary, strict=True))
-        end, like = self.first + self.count, self.like
-        columns = {name: array_of(name, end, *of_name).slice(self.first) for name, of_name in buffers.items()}
-        columns["exchange"] = pa.repeat(like.exchange, self.count)
-        columns["redelivered"] = pa.repeat(like.redelivered, self.count)
+        columns = {}
+        for name in names:
+            if name in ("exchange", "redelivered"):
+                columns[name] = pa.repeat(getattr(self.like, name), self.count)
+            else:
+                columns[name] = array_of(name, self.count, *self._buffers(name), offset=self.first)
         return pa.RecordBatch.from_pydict(columns)
+
+    def _buffers(self, name: str) -> tuple[Octets, ...]:
+        """Return the buffers of a column, for as many rows as are needed."""
+        end = self.first + self.count
+        if name == "seq":
+            return (numbers(self.like.seq, 1, end),)
+        if name == "published_at":
+            return (self._times if len(self._times) > 8 else bytes(self._times) * end,)
+        offsets, values = self._binary[BINARY.index(name)]
+        if len(offsets) > 8:
+            return offsets, values
+        return numbers(0, len(values), end + 1, short=True), bytes(values) * end

@@ -17,7 +17,7 @@ and one per part). Shared parts, such as a run's routing key, count for every me
 PARKED = 24
 """Memory of a taken message that is only on disk, in octets (measured)."""
 
-IN_COLUMNS = 36
+IN_COLUMNS = 28
 """Memory of a message laid out in columns, in addition to body, routing key and properties, in octets."""
 
 PAGING_SHARE = 0.5

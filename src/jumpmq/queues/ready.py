@@ -257,13 +257,13 @@ class ReadyMessages:
             self.put_back(surplus)
         return taken[:count]
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
         """Remove up to ``count`` messages up to ``last_seq`` from the front, unless a returned message is there.
         Return similar messages as columns, and the others behind them as a list. Both are empty if the messages are
         not at hand.
         """
         if self._returned.seqs:
-            return None, []
+            return [], []
         if not self._head.count and self._tail:
             return self._take_stored_columns(last_seq, count), []
         messages = self._head.take(min(self._head.fitting(last_seq), count))
@@ -272,29 +272,31 @@ class ReadyMessages:
             self._charge(-columns.octets - OVERHEAD * len(columns))
             self.size -= columns.bodies
         self._release(messages)
-        return columns, messages
+        return [columns] if columns is not None else [], messages
 
-    def _take_stored_columns(self, last_seq: int, count: int) -> Columns | None:
+    def _take_stored_columns(self, last_seq: int, count: int) -> list[Columns]:
         """Read the first segment of the tail as columns, if it is stored as columns."""
         segment = self._tail[0]
         whole = segment.messages is None and segment.seqs is None and segment.last_seq <= last_seq
         redelivered = segment.delivered_seq >= segment.first_seq
         if not whole or segment.count > count or not Columns.justified(segment.count):
-            return None
+            return []
         if redelivered and segment.delivered_seq < segment.last_seq:
-            return None
+            return []
         assert self._reader is not None and segment.batch is not None
-        layout = self._reader.layout(segment.batch, segment.first_seq, segment.last_seq)
-        if layout is None or layout[1] != segment.count:
-            return None
+        layouts = self._reader.layouts(segment.batch, segment.first_seq, segment.last_seq)
+        found = [Columns(layout) for layout in layouts or ()]
+        if sum(map(len, found)) != segment.count:
+            return []
         self._tail.popleft()
         self._tail_count -= segment.count
-        columns = Columns(layout)
-        self._measured(segment, columns.bodies)
-        self.size -= columns.bodies
-        columns.like.persistent, columns.like.redelivered = segment.persistent, redelivered
-        self._prepare([columns.like])
-        return columns
+        size = sum(columns.bodies for columns in found)
+        self._measured(segment, size)
+        self.size -= size
+        for columns in found:
+            columns.like.persistent, columns.like.redelivered = segment.persistent, redelivered
+        self._prepare([columns.like for columns in found])
+        return found
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Take a range as :meth:`take_range`. Segments are cut at its ends; earlier segments are not read."""

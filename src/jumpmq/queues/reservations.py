@@ -292,13 +292,13 @@ class Reservations:
         reservation = Reservation()
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
         while reservation.count < count and len(reservation.runs) < MAX_RUNS:
-            columns, messages = self.queue.take_columns(last_seq, min(STEP, count - reservation.count))
-            if columns is None and not messages:
+            found, messages = self.queue.take_columns(last_seq, min(STEP, count - reservation.count))
+            if not found and not messages:
                 break
             if not reservation.count:
                 self.latest += 1
                 self._reservations[self.latest] = reservation
-            if columns is not None:
+            for columns in found:
                 reservation.add_columns(columns)
             if messages:
                 reservation.extend(messages)

@@ -46,11 +46,11 @@ def column(messages: list[Message], name: str) -> pa.Array:
     return array_of(name, len(messages), *buffers)
 
 
-def array_of(name: str, count: int, *buffers: bytes | bytearray) -> pa.Array:
-    """Return the buffers of a column, by name in the :func:`schema`, as its array."""
+def array_of(name: str, count: int, *buffers: bytes | bytearray | memoryview, offset: int = 0) -> pa.Array:
+    """Return the buffers of a column, by name in the :func:`schema`, as its array of ``count`` rows from ``offset``."""
     import pyarrow as pa
 
-    return pa.Array.from_buffers(schema().field(name).type, count, [None, *map(pa.py_buffer, buffers)])
+    return pa.Array.from_buffers(schema().field(name).type, count, [None, *map(pa.py_buffer, buffers)], offset=offset)
 
 
 _INTEGERS = {"seq": seq_column, "published_at": time_column}

@@ -48,7 +48,7 @@ class BatchContents:
             return []
         return _unsettled(batch, self._read(batch, first, last))
 
-    def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
+    def layouts(self, batch: Batch, first: int, last: int) -> list[Layout] | None:
         """Return unsettled messages of a batch as columns. None if the blocks cannot be joined as columns: use
         :meth:`read` instead.
         """

@@ -24,6 +24,7 @@ __all__ = [
     "expiry_column",
     "from_columns",
     "join_batch",
+    "numbers",
     "octets",
     "row_block",
     "seq_column",
@@ -34,3 +35,10 @@ __all__ = [
 def body_octets(messages: list[Message]) -> int:
     """Return the octets of all bodies."""
     return alike(messages)[4] if messages else 0
+
+
+def numbers(first: int, step: int, count: int, *, short: bool = False) -> bytearray:
+    """Return an arithmetic sequence as a column of 64-bit integers, or of 32-bit integers."""
+    column = bytearray()
+    append_numbers(column, first, step, count, short)
+    return column

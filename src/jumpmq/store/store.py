@@ -409,9 +409,9 @@ class Store(Staging):
         """Return unsettled messages of a batch, in order: see :meth:`BatchContents.read`. Callable from any thread."""
         return self._contents.read(batch, first, last)
 
-    def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
-        """Return messages of a batch as columns: see :meth:`BatchContents.layout`."""
-        return self._contents.layout(batch, first, last)
+    def layouts(self, batch: Batch, first: int, last: int) -> list[Layout] | None:
+        """Return messages of a batch as columns: see :meth:`BatchContents.layouts`."""
+        return self._contents.layouts(batch, first, last)
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]

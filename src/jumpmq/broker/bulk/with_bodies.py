@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
@@ -22,12 +22,17 @@ AT_ONCE = 2048
 
 
 def with_bodies(
-    host: VirtualHost, pieces: list[tuple[str, Piece]]
+    host: VirtualHost, pieces: list[tuple[str, Piece]], columns: Collection[str]
 ) -> Iterator[tuple[str, list[Message]] | tuple[str, pa.RecordBatch]]:
-    """Yield the messages of pieces, with their queue names; paged bodies are read a few at a time."""
+    """Yield the messages of pieces, with their queue names; paged bodies are read a few at a time.
+
+    Args:
+        columns: names of columns; record batches have these and ``seq``, except for ``queue``.
+    """
+    names = {"seq", *columns} - {"queue"}
     for queue, piece in pieces:
         if isinstance(piece, Columns):
-            yield queue, piece.record_batch()
+            yield queue, piece.record_batch(names)
             continue
         messages = piece.messages() if isinstance(piece, Parked) else piece
         start = 0

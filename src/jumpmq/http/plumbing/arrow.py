@@ -7,8 +7,9 @@ property list); the reader decodes them. A reader may request some of the column
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jumpmq.amqp.messages import Message
@@ -57,6 +58,7 @@ class ArrowEncoder:
         known = {field.name: field for field in store_columns.schema()}
         known |= {"queue": pa.field("queue", pa.string()), "redelivered": pa.field("redelivered", pa.bool_())}
         self._schema = pa.schema([known[name] for name in columns or COLUMNS])
+        self._repeated: tuple[str, pa.Array] | None = None  # a queue and its name, many times
 
     def head(self) -> bytes:
         """Return the stream's schema message."""
@@ -83,19 +85,29 @@ class ArrowEncoder:
 
     def _column(self, parts: list[Part], messages: list[Message], name: str) -> pa.Array:
         if name == "queue":
-            return self._pa.concat_arrays([self._pa.repeat(queue, len(part)) for queue, part in parts])
+            return self._names(parts)
         if name == "redelivered":
             return self._pa.array([message.redelivered for message in messages], self._pa.bool_())
         return store_columns.column(messages, name)
 
     def _cut_column(self, parts: list[ColumnPart], name: str) -> pa.Array:
         if name == "queue":
-            arrays = [self._pa.repeat(queue, len(part)) for queue, part in parts]
-        elif name == "redelivered" and name not in parts[0][1].schema.names:  # a stream: False for all messages
+            return self._names(parts)
+        if name == "redelivered" and name not in parts[0][1].schema.names:  # a stream: False for all messages
             return self._pa.repeat(False, sum(len(part) for _, part in parts))
-        else:
-            arrays = [part.column(name) for _, part in parts]
+        arrays = [part.column(name) for _, part in parts]
         return arrays[0] if len(arrays) == 1 else self._pa.concat_arrays(arrays)
+
+    def _names(self, parts: Sequence[Part | ColumnPart]) -> pa.Array:
+        """Return the queue's name for each message."""
+        runs = [(queue, sum(len(part) for _, part in run)) for queue, run in groupby(parts, key=itemgetter(0))]
+        arrays = [self._repeat(queue, count) for queue, count in runs]
+        return arrays[0] if len(arrays) == 1 else self._pa.concat_arrays(arrays)
+
+    def _repeat(self, queue: str, count: int) -> pa.Array:
+        if self._repeated is None or self._repeated[0] != queue or len(self._repeated[1]) < count:
+            self._repeated = queue, self._pa.repeat(queue, max(count, BATCH_ROWS))
+        return self._repeated[1].slice(0, count)
 
     @staticmethod
     def tail() -> bytes:
