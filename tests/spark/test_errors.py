@@ -289,7 +289,7 @@ def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq: RabbitMQ, exchan
 
 def test_rows_are_written_to_one_node() -> None:
     """A retry at another would publish them again."""
-    with pytest.raises(JumpMQError, match="a retry at another would publish it again; give one URL"):
+    with pytest.raises(JumpMQError, match="a retry at another node would publish rows again; give one URL"):
         SinkOptions.parse({"url": f"{URL},{URL}", "exchange": "x"})
 
 

@@ -85,7 +85,9 @@ def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_
 def test_a_stream_that_ends_before_the_checkpoint_is_not_read_on(tmp_path: Path) -> None:
     place, query = restored_stream(tmp_path, read=70)
     with place.running("stream") as (broker, channel):
-        with pytest.raises(JumpMQError, match=r"stream 'it' ends with offset 49, before 70 .* older backup"):
+        with pytest.raises(
+            JumpMQError, match=r"stream 'it' ends with offset 49, before the query's next offset 70: .* older backup"
+        ):
             Query(broker, query.end, **STREAM_OPTIONS).batch()
         going_on = Query(broker, query.end, failOnDataLoss=False, **STREAM_OPTIONS)
         assert going_on.batch() == []

@@ -1,4 +1,4 @@
-"""From the broker's columns to Spark's, without a Spark session."""
+"""Conversion of the broker's columns to Spark's, without a Spark session."""
 
 import datetime
 from typing import Any

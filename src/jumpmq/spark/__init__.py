@@ -7,7 +7,8 @@
 
 The options are listed at :class:`jumpmq.spark.options.SourceOptions`, the columns at :data:`SCHEMA`.
 
-Names are imported on first use: Spark starts a process to plan each streaming query, which waits for what it imports.
+Names are imported on first use: Spark starts a process to plan each streaming query, and the query waits for the
+imports of that process.
 """
 
 from contextlib import suppress
@@ -90,12 +91,13 @@ def __dir__() -> list[str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``jumpmq`` known to a Spark session, and the SQL function ``jumpmq_queue``.
+    """Register the format ``jumpmq`` and the SQL function ``jumpmq_queue`` with a Spark session.
 
-    Queries that give no ``url`` take it, with ``vhost`` and the other options of the broker, from what the session's
-    configuration has now of ``spark.jumpmq.url``, ``spark.jumpmq.vhost``, ….
+    Queries without option ``url`` take the broker's options (``url``, ``vhost`` and others) from the session's
+    configuration at the time of this call: ``spark.jumpmq.url``, ``spark.jumpmq.vhost``, ….
 
-    Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
+    Python workers run the interpreter of this process, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names
+    another.
     """
     from jumpmq.spark.interpreter import use_this_interpreter
     from jumpmq.spark.source import JumpMQDataSource
@@ -112,9 +114,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _parallelism(spark: SparkSession) -> int | None:
-    """Return the number of tasks that the session runs at once; None over Spark Connect, where the
-    number is unknown.
-    """
+    """Return the number of tasks that the session runs at once; None over Spark Connect, as unknown."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:

@@ -1,8 +1,8 @@
-"""Columns of headers and properties: from users' types to the encoded ones.
+"""Columns of headers and properties: allowed types, and their conversion to the types of AMQP.
 
-Types are taken whose meaning is plain. Whole numbers of any width stand for a priority, a delivery mode, an expiration
-in milliseconds, and for ids, which AMQP has as text. Headers keep the types of their values: integers are integers,
-which a hash exchange tells from text.
+Types with an obvious meaning are allowed. An integer column of any width is allowed for the priority, the delivery
+mode, the expiration in milliseconds, and for ids, which are text in AMQP. Header values keep their types: a hash
+exchange hashes an integer differently from text.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ OCTETS = ("delivery_mode", "priority")
 
 
 class NumberBounds(NamedTuple):
-    """NumberBounds of a property's numbers.
+    """Allowed range of a numeric property.
 
     Attributes:
-        text: the bounds in an error.
-        unit: follows a number in an error.
+        lowest, highest: the range, both ends included.
+        text: description of the range in an error.
+        unit: text after a number in an error.
     """
 
     lowest: int
@@ -56,7 +57,7 @@ A_MODE = NumberBounds(1, 2, "1 (transient) or 2 (persistent)")
 MILLISECONDS = NumberBounds(0, (1 << 63) - 1, "not below 0", " milliseconds")
 
 NUMBERS_AS_TEXT = ("expiration", "message_id", "correlation_id")
-"""Text properties with whole numbers accepted too."""
+"""Text properties that also accept columns of integers."""
 
 _KINDS: dict[DataType, str] = {
     StringType(): "S",
@@ -129,7 +130,7 @@ def kind_of_headers(type_: pa.DataType) -> str:
 
 
 def as_read(schema: pa.Schema) -> pa.Schema:
-    """Return the columns with the source's types, without headers that are not a map of text."""
+    """Return the schema of the columns with the source's types: without ``headers`` unless a map of text to text."""
     place = schema.get_field_index("headers")
     if place < 0 or (pa.types.is_map(schema.field(place).type) and schema.field(place).type.item_type == pa.string()):
         return schema
@@ -139,8 +140,8 @@ def as_read(schema: pa.Schema) -> pa.Schema:
 def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with properties in the types of :data:`PROPERTIES`.
 
-    A delivery mode is 1 or 2. Rows with the properties of a read message may have the mode of its publisher: brokers
-    take messages with any other number as transient.
+    A delivery mode is 1 or 2. Rows with the column ``amqp_properties``, as read from a queue, may have any octet: the
+    original publisher chose it, and brokers treat a message with any other number as transient.
 
     Raises:
         JumpMQError: a value is out of range.
@@ -159,7 +160,8 @@ def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _plain(name: str, column: pa.Array, modes: NumberBounds) -> pa.Array:
-    """
+    """Return a column of a property with the property's type.
+
     Args:
         modes: bounds of delivery modes.
 

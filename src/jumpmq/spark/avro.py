@@ -24,7 +24,7 @@ LOGICAL: dict[str, t.DataType] = {
     "timestamp-millis": t.TimestampType(), "timestamp-micros": t.TimestampType(),
     "local-timestamp-millis": t.TimestampNTZType(), "local-timestamp-micros": t.TimestampNTZType(),
 }  # fmt: skip
-"""Supported logical types beside ``decimal``; values of further ones keep the underlying type."""
+"""Supported logical types beside ``decimal``; values of other logical types keep the underlying type."""
 
 UNDERSTOOD = {*LOGICAL, "decimal"}
 
@@ -32,11 +32,11 @@ UNDERSTOOD = {*LOGICAL, "decimal"}
 def from_avro(data: Column | str, schema: str) -> Column:
     """Decode a column of Avro's binary encoding, without a container or a header of a schema registry.
 
-    A row is null where its octets are not what the schema says. Unions are of one type and null.
+    A row is null if its octets do not follow the schema. Unions are of one type and null.
 
     Args:
         data: a column of octets, such as ``body``.
-        schema: with which it was written, as JSON.
+        schema: the writer's schema, as JSON.
 
     Raises:
         JumpMQError: the schema is malformed, or Spark has no such type; ``fastavro`` is not installed.
@@ -82,7 +82,7 @@ def _plain(schema: Any) -> Any:
         if kept.get("logicalType") not in UNDERSTOOD:
             kept.pop("logicalType", None)
         elif kept["logicalType"] == "uuid":
-            del kept["logicalType"]  # as the text it is
+            del kept["logicalType"]  # the underlying text is the value
         return kept
     return schema
 
@@ -115,7 +115,7 @@ class _Types:
                 return self._note(schema, t.BinaryType())
             case "array":
                 items = self.of(schema["items"], around)
-                if _is_nothing(items):  # so many as a few octets say, at no expense to who sends them
+                if _is_nothing(items):  # a few octets could declare billions of items, at no cost to the sender
                     raise JumpMQError("the Avro schema has an array of items that take no octets")
                 return t.ArrayType(items)
             case "map":

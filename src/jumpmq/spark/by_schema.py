@@ -48,7 +48,7 @@ def refuse_itself(name: str, around: tuple[str, ...]) -> None:
     """Refuse a recursive type: Spark has none.
 
     Raises:
-        JumpMQError: it is.
+        JumpMQError: the type contains itself.
     """
     if name in around:
         raise JumpMQError(f"type '{name}' contains itself, and Spark has no such type")
@@ -57,7 +57,7 @@ def refuse_itself(name: str, around: tuple[str, ...]) -> None:
 def _value(octets: bytes | None, decode: Decoder) -> Any:
     try:
         return None if octets is None else decode(octets)
-    except Exception:  # what a decoder raises is its own affair: the row is bad
+    except Exception:  # decoders raise errors of any type for a malformed row
         return None
 
 

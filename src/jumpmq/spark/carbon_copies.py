@@ -14,14 +14,14 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.lengths import require_short
 
 COPIES = ("cc", "bcc")
-"""Columns of type ``array<string>``. The header ``CC`` stays with the message, ``BCC`` is taken off as it is routed."""
+"""Columns of type ``array<string>``. The broker keeps the header ``CC`` and removes ``BCC`` on routing."""
 
 
 def with_copies(properties: pa.BinaryArray | None, batch: pa.RecordBatch) -> pa.BinaryArray | None:
     """Add the headers ``CC`` and ``BCC`` to encoded properties, for rows with such keys.
 
     Args:
-        properties: properties of each row, null without any; None if no row has properties.
+        properties: encoded properties per row, null for a row without properties; None if no row has properties.
 
     Raises:
         JumpMQError: a key is null or longer than AMQP allows, or a row has such a header already.
@@ -40,7 +40,7 @@ def with_copies(properties: pa.BinaryArray | None, batch: pa.RecordBatch) -> pa.
 def _require_keys(column: pa.ListArray, name: str) -> None:
     keys = column.flatten()
     if keys.null_count:
-        raise JumpMQError(f"a row's '{name}' has a key that is null: leave it out")
+        raise JumpMQError(f"a row's '{name}' has a key that is null: leave the key out")
     require_short(keys, f"a key of a row's '{name}'")
 
 

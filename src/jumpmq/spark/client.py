@@ -1,4 +1,4 @@
-"""Client of the broker's management API, as far as Spark needs it."""
+"""Client of the part of the broker's management API that Spark needs."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ REFUSALS: dict[int, type[JumpMQError]] = {
 }
 
 TYPES = ("classic", "quorum", "stream")
-"""Types of queues with messages for readers; others hold an exchange's own, such as delayed messages."""
+"""Types of queues to read; queues of other types hold an exchange's own messages, such as delayed messages."""
 
 HOME_DOWN = "is down or inaccessible"
 """The broker's text, with status 404, for a queue of a process or node that is down."""
 
 LOGIN_FAILED = "Login failed"
-"""The broker's text for an unknown user or a wrong password; a known user without the right gets a different one."""
+"""The broker's text for an unknown user or a wrong password, not for a missing permission."""
 
 
 class Client:
     """Requests to a virtual host. Holds no connection, and so can be pickled for executors.
 
     Args:
-        broker: where it is; where several URLs are given, nodes of one cluster, each is asked until one answers.
-        met: whether the broker has answered before, to any process of the job: then it is asked again for
-            ``brokerRetrySeconds`` when it does not answer. One that never answered is an error at once.
+        broker: the address. Several URLs are of nodes of one cluster: each node is tried until one answers.
+        met: whether the broker has answered before, to any process of the job. If so, requests without an answer are
+            repeated for ``brokerRetrySeconds``; if not, a request without an answer is an error at once.
 
     Raises:
         JumpMQError: the URL makes no sense.
@@ -65,14 +65,14 @@ class Client:
 
     def __init__(self, broker: BrokerAddress, *, met: bool = False) -> None:
         try:
-            self._nodes = [ManagementClient(url, tls=broker.tls) for url in broker.urls]  # the next is asked first
+            self._nodes = [ManagementClient(url, tls=broker.tls) for url in broker.urls]  # the first is in use
         except InvalidRequest as error:
             raise JumpMQError(f"option 'url': {error}") from None
         self._port_named = all(urlsplit(url).port is not None for url in broker.urls)  # whether each URL has a port
         self._vhost = broker.vhost  # the virtual host
-        self._retry_seconds = broker.retry_seconds  # how long to try when nothing answers
-        self._met = met  # whether it has answered before: else nothing is tried again
-        self._identity: str | None = None  # the broker's, once it was asked
+        self._retry_seconds = broker.retry_seconds  # how long to repeat a request without an answer
+        self._met = met  # whether the broker has answered before: if not, requests are not repeated
+        self._identity: str | None = None  # the broker's identity; None before the first request
 
     @property
     def _broker(self) -> ManagementClient:
@@ -81,15 +81,13 @@ class Client:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Convert a request's errors to this package's; if the node is away, the next request goes to a
-        different node.
-        """
+        """Convert a request's errors to this package's; after a request without an answer, use the next node."""
         broker = self._broker
         try:
             with _said_here(broker):
                 yield
         except BrokerAway:
-            if broker is self._broker:  # no other thread has turned away from it meanwhile
+            if broker is self._broker:  # unless another thread has changed the node meanwhile
                 self._nodes = [*self._nodes[1:], broker]
             raise
 
@@ -104,7 +102,7 @@ class Client:
         """Refuse unless the broker is a JumpMQ.
 
         Raises:
-            JumpMQError: another product answers, or no broker.
+            JumpMQError: another product answers, or nothing does.
         """
         try:
             overview = self._ask("GET", "overview")
@@ -132,16 +130,16 @@ class Client:
         self._identity = identity
 
     def queues(self) -> list[str]:
-        """The names of all queues of the virtual host, without those that belong to an exchange."""
+        """Return the names of all queues of the virtual host, without queues that belong to an exchange."""
         with self._asking():
             found = self._broker.get("queues", self._vhost, columns="name,type")
         return [queue["name"] for queue in found if queue["type"] in TYPES]
 
     def require_queue(self, name: str) -> None:
-        """Raise an error if the queue does not exist; it need not be readable, nor its process up.
+        """Raise an error if the queue does not exist. The queue need not be readable, and its process may be down.
 
         Raises:
-            NotThere: there is none of that name.
+            NotThere: there is no queue of that name.
         """
         self._ask("GET", "queues", self._vhost, name, query={"columns": "name"})
 
@@ -159,12 +157,14 @@ class Client:
         missing: bool = False,
         marks: Mapping[str, int] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """``first_seq``, ``last_seq`` and more of an exchange's queues and of these; see the endpoint ``/api/ranges``.
+        """Return ``first_seq``, ``last_seq`` and other facts of queues, by name; see the endpoint ``/api/ranges``.
 
         Args:
-            timestamp: asks for ``seq_at`` of streams, in seconds since the epoch.
-            missing: whether None may stand for a queue that is not there.
-            marks: asks for the ``mark`` of one message of a stream, by its offset.
+            exchange: request the queues bound to this exchange too; None for named queues only.
+            queues: names of queues.
+            timestamp: request ``seq_at`` of streams for this time, in seconds since the epoch.
+            missing: return None for a queue that does not exist, instead of an error.
+            marks: request the ``mark`` (fingerprint) of a message per stream: offsets by stream.
 
         Raises:
             NotThere: there is no such exchange or queue.
@@ -189,10 +189,10 @@ class Client:
     def ready(self, slices: list[Slice], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
         """Yield the ready messages of ranges ``[queue, first_seq, last_seq]``, exactly once; nothing is consumed.
 
-        The columns ``queue`` and ``seq`` come too.
+        The batches have the columns ``queue`` and ``seq`` too.
 
         Raises:
-            MessagesGone: the queues are others.
+            MessagesGone: a queue, or the broker, is not the one of ``origin``.
         """
         body = {"slices": slices} | origin.said()
         return self._batches("messages", self._vhost, body=body, columns=columns)
@@ -200,14 +200,14 @@ class Client:
     def cut(
         self, stream: str, first: int, last: int, columns: list[str], origin: Origin, *, whole: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a stream with offsets ``first`` to ``last``; an answer that breaks off is taken up.
+        """Yield the messages of a stream with offsets ``first`` to ``last``, across broken connections.
 
         Args:
             columns: names of columns, ``seq`` included.
             whole: True to raise an error for missing messages.
 
         Raises:
-            MessagesGone: some are not, or the stream is another.
+            MessagesGone: messages are missing, or the stream is not the one of ``origin``.
         """
 
         def rest() -> Iterator[pa.RecordBatch]:
@@ -282,7 +282,7 @@ class Client:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of parts of reservations, ``[queue, after, upto, first, count]``, exactly once.
 
-        The columns ``queue`` and ``seq`` come too.
+        The batches have the columns ``queue`` and ``seq`` too.
         """
         body = {"slices": slices, "accept_loss": accept_loss}
         return self._batches("readers", self._vhost, group, "read", body=body, columns=columns)
@@ -293,10 +293,10 @@ class Client:
         return answer
 
     def exchange(self, name: str) -> dict[str, Any]:
-        """An exchange's declaration.
+        """Return an exchange's declaration.
 
         Raises:
-            NotThere: there is none of that name.
+            NotThere: there is no exchange of that name.
         """
         answer: dict[str, Any] = self._ask("GET", "exchanges", self._vhost, name or "amq.default")
         return answer
@@ -314,7 +314,7 @@ class Client:
         return answer
 
     def bindings(self, exchange: str) -> list[dict[str, Any]]:
-        """The bindings of an exchange."""
+        """Return the bindings of an exchange."""
         found: list[dict[str, Any]] = self._ask("GET", "exchanges", self._vhost, exchange, "bindings", "source")
         return found
 
@@ -324,14 +324,14 @@ class Client:
         return answer
 
     def begin_batch(self, writer: str, batch: int, attempt: str, origin: str = "") -> dict[str, Any]:
-        """Begin a batch: rows of earlier attempts at the batch are refused from now on.
+        """Begin an attempt at a batch: the broker refuses rows of earlier attempts from now on.
 
         Args:
-            origin: the streaming query whose micro-batches these are, and after a space a name of where the rows go;
-                either is empty where there is none.
+            origin: id of the streaming query that numbers the batches, a space, and a name of the target; either name
+                may be empty.
 
         Returns:
-            as :meth:`batch`, and whether the batch is ``complete``.
+            the fields of :meth:`batch`, and whether the batch is ``complete``.
         """
         path = ("messages", self._vhost, "writers", writer, "begin")
         body = {"batch": batch, "attempt": attempt, "origin": origin}
@@ -339,12 +339,12 @@ class Client:
         return answer
 
     def batch(self, writer: str, batch: int) -> dict[str, Any]:
-        """Return the ``attempt`` at a batch, and the progress of its ``parts``, as :meth:`writer`."""
+        """Return the current ``attempt`` at a batch, and the progress of its ``parts``, as from :meth:`writer`."""
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", writer, "batches", str(batch))
         return answer
 
     def complete_batch(self, writer: str, batch: int) -> None:
-        """A batch is published as a whole."""
+        """Note that all rows of a batch are published."""
         self._ask("POST", "messages", self._vhost, "writers", writer, "complete", body={"batch": batch})
 
     def open_writer(self, name: str) -> None:
@@ -366,7 +366,7 @@ class Client:
         """Return the result of ``attempt``, repeated for ``brokerRetrySeconds`` while the broker is away.
 
         Raises:
-            JumpMQError: as the attempt does.
+            JumpMQError: the error of the last attempt.
         """
 
         def of_any() -> T:
@@ -380,8 +380,10 @@ class Client:
         return found
 
     def _batches(self, *path: str, body: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of an Arrow stream, every message once: a broken answer is requested again, without
-        messages already received, by queue and number, as different messages may be ready by then.
+        """Yield the record batches of an Arrow stream, every message once.
+
+        A broken answer is requested again. Messages received before are left out by queue and number, not by count: by
+        then, different messages may be ready.
         """
         had = Had()
         body = body | {"columns": sorted({*columns, "queue", "seq"})}
@@ -409,14 +411,14 @@ class Client:
 
 
 class Had:
-    """Messages received from an answer that may break off; 12 octets per message at most.
+    """Messages received from an answer, to be left out of a repeated answer; 12 octets per message at most.
 
-    Making arrays of Python's values imports pandas, and computing imports ``pyarrow.compute``, which together take a
-    process 0.3 s. The first is not done before an answer has broken off, nor the second for batches of one queue.
+    Arrays of Python values import pandas, and computations import ``pyarrow.compute``: together 0.3 s per process. So
+    arrays are made only after a broken answer, and batches of a single queue need no computation.
     """
 
     def __init__(self) -> None:
-        self._batches: list[tuple[str | pa.DictionaryArray, bytes]] = []  # the queue, or those of each; and numbers
+        self._batches: list[tuple[str | pa.DictionaryArray, bytes]] = []  # queue (of all, or per message), and numbers
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Note received messages, without keeping the batch in memory."""
@@ -462,7 +464,7 @@ def _equal(column: pa.Array, value: int) -> pa.Array:
 
 
 def _only_value(column: pa.Array) -> str | None:
-    """Return the value of a column of text with the same value in all rows; None where they differ, or are empty."""
+    """Return the common value of all rows of a text column; None if the values differ, or there is no row."""
     count, value = len(column), column[0].as_py()
     _, bounds, octets = column.buffers()
     offsets = np.frombuffer(bounds, np.int32, count + 1, 4 * column.offset)

@@ -18,7 +18,7 @@ class CommitLog:
         location: the checkpoint's directory, as a path or a URI of a file system that Arrow knows.
 
     Raises:
-        JumpMQError: there is no such file system.
+        JumpMQError: Arrow does not know the file system.
     """
 
     def __init__(self, location: str) -> None:
@@ -30,11 +30,12 @@ class CommitLog:
         self._seen = -1
 
     def completed(self, group: str, query: str) -> dict[str, int] | None:
-        """The end of the last complete micro-batch, by queue; None where none was completed since the last call.
+        """Return the end of the last complete micro-batch, by queue; None if no micro-batch completed since the last
+        call.
 
         Args:
-            group, query: of the source, as its offsets have them: two sources of a query, of two virtual hosts perhaps,
-                may have groups of one name.
+            group, query: names in the source's offsets. Both are needed: two sources of a query, for example in two
+                virtual hosts, may have groups with the same name.
         """
         selector = fs.FileSelector(f"{self._path}/commits", allow_not_found=True)
         names = [PurePosixPath(found.path).name for found in self._files.get_file_info(selector)]

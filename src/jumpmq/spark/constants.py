@@ -1,5 +1,6 @@
-"""Constants among the columns to publish, found in Spark's plan in the driver: a Python sink is told the schema only,
-and so refuses a value in a task, when the job has begun.
+"""Constants among the columns to publish, found in Spark's plan in the driver.
+
+Spark tells a Python sink the schema only, so the sink can refuse a value only in a task, after the job has begun.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def problem_with(plan: Any) -> str | None:
 
 
 def _constants(plan: Any) -> Iterator[tuple[str, int]]:
-    """Yield the properties of all rows that are the same whole number: name and value."""
+    """Yield name and value of the properties that are the same integer in all rows."""
     named, output = _named(plan), plan.output()
     for place in range(output.size()):
         attribute = output.apply(place)
@@ -63,8 +64,8 @@ def _constants(plan: Any) -> Iterator[tuple[str, int]]:
 
 
 def _named(plan: Any) -> dict[int, Any]:
-    """Return the expressions that projections give names to, by the number of the attribute, down to a source or the
-    first node with several below it.
+    """Return the expressions named by projections, by the id of the attribute, down to a source or to the first node
+    with several children.
     """
     found: dict[int, Any] = {}
     while True:

@@ -12,7 +12,7 @@ Columns = list[Buffers | None]
 
 
 def decoded(octets: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
-    """Return the columns ``headers`` and ``properties``, as far as the schema has them, from AMQP properties."""
+    """Return the columns ``headers`` and ``properties`` from AMQP properties; only columns of the schema."""
     wanted = [name for name in ("headers", "properties") if name in schema.names]
     if not wanted:
         return {}
@@ -33,7 +33,7 @@ def _properties(columns: Columns, rows: int, present: pa.Buffer | None, type_: p
 
 
 def _property(buffers: Buffers | None, rows: int, type_: pa.DataType) -> pa.Array:
-    if buffers is None:  # as most properties are from most messages
+    if buffers is None:  # the usual case: most messages lack most properties
         return pa.nulls(rows, type_)
     held = [None if one is None else pa.py_buffer(one) for one in buffers]
     if type_ == pa.string():

@@ -24,16 +24,16 @@ def delta_writer(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that appends to a Delta table.
 
-    The tasks write the table's files, and the driver commits them. The commit notes which micro-batch it has (Delta's
-    transaction of an application), so that one that is repeated after a failure is passed over. Columns that the table
-    lacks are added to it. A micro-batch is refused, and nothing written, whose columns are of other types than the
-    table's; so is a table with partitions or constraints.
+    The tasks write the table's files, and the driver commits them. The commit contains the number of the micro-batch
+    (Delta's application transaction), so that a micro-batch repeated after a failure is skipped. Columns that the table
+    lacks are added. A micro-batch with a column of another type than the table's is refused before anything is
+    written; so is a table with partitions or constraints.
 
     Args:
-        table: its path or URI, for all machines; made when the first micro-batch comes.
-        app: names the query to the table: another one for each query, the same after a restart from its checkpoint. A
-            query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
-        storage_options: of ``deltalake``, such as credentials of an object store.
+        table: path or URI of the table, valid on all machines; the first micro-batch creates the table.
+        app: name of the query in the table: different for each query, and the same after a restart from the query's
+            checkpoint. A query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
+        storage_options: options of ``deltalake``, such as credentials of an object store.
 
     Raises:
         JumpMQError: ``deltalake`` is not installed.
@@ -60,10 +60,10 @@ def delta_writer(
 
 
 def _table(uri: str, options: dict[str, str], frame: DataFrame) -> DeltaTable:
-    """The table, with all columns of a frame.
+    """Return the table, created or with columns added where the frame has more.
 
     Raises:
-        JumpMQError: rows of this frame do not belong into it.
+        JumpMQError: the table cannot take rows of this frame.
     """
     from deltalake import DeltaTable, Schema
 
@@ -94,7 +94,7 @@ def _require_plain(table: DeltaTable) -> None:
     """Refuse a table with features beyond plain rows in files.
 
     Raises:
-        JumpMQError: it has partitions, constraints, or columns by other names.
+        JumpMQError: the table has partitions, constraints, or a column mapping.
     """
     shown, fields = table.metadata(), table.schema().fields
     configured = shown.configuration

@@ -1,6 +1,6 @@
 """Encoding of Arrow columns as AMQP properties, without an object per row.
 
-What the kernel cannot encode is left to :mod:`jumpmq.spark.publishable`, which names the value that is wrong.
+Rows that the kernel cannot encode are left to :mod:`jumpmq.spark.publishable`, which names the wrong value.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ HEADERS = pa.map_(pa.string(), pa.string())
 
 
 def encoded(columns: pa.RecordBatch) -> pa.BinaryArray | None:
-    """The properties of rows, null where a row says nothing.
+    """Encode the properties of rows.
 
     Args:
-        columns: ``headers`` (text by text), ``properties`` (a structure) and single properties, which stand before
-            those of the structure.
+        columns: ``headers`` (a map of text to text), ``properties`` (a structure), and columns of single properties,
+            which take precedence over fields of the structure.
 
     Returns:
-        None where a column is of another type, or a value has no room in its property.
+        encoded properties per row, null for a row without properties; None if a column has an unsupported type or a
+        value is too large for its property.
     """
     rows = len(columns)
     if not rows:
@@ -46,7 +47,7 @@ def encoded(columns: pa.RecordBatch) -> pa.BinaryArray | None:
 
 
 def _single(columns: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The properties by name."""
+    """Return the columns of properties by name, without columns of nulls only."""
     found: dict[str, pa.Array] = {}
     if "properties" in columns.schema.names:
         column = columns.column("properties")
@@ -59,10 +60,10 @@ def _single(columns: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _buffers(column: pa.Array, name: str) -> Buffers:
-    """The buffers of text, or of integers of 64 bits.
+    """Return the buffers of a property's column, as text or as integers of 64 bits.
 
     Raises:
-        TypeError: the column is of another type.
+        TypeError: the column has an unsupported type.
     """
     if name == "timestamp":
         if not pa.types.is_timestamp(column.type):
@@ -78,7 +79,7 @@ def _buffers(column: pa.Array, name: str) -> Buffers:
 
 
 def _at_start(column: pa.Array) -> Buffers:
-    """Return a column's buffers, copied if the column does not begin at their start."""
+    """Return a column's buffers; a column with an offset is copied first."""
     if column.offset:
         column = pa.concat_arrays([column, column.slice(0, 0)])
     validity, *others = column.buffers()

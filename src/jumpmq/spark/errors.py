@@ -22,8 +22,9 @@ _HINTS = {
 
 
 def one_line(text: str) -> str:
-    """Return a text with line breaks and other unprintable characters escaped, as names of queues and headers may have
-    them: Spark shows an error by its lines.
+    """Return a text with line breaks and other unprintable characters escaped.
+
+    Names of queues and headers may contain such characters, and Spark splits an error into lines.
     """
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
@@ -32,7 +33,7 @@ class JumpMQError(Exception):
     """A wrong option, or a request that the broker cannot fulfil; the text names the cause and the remedy.
 
     Args:
-        text: a sentence; unprintable characters of names in it are escaped.
+        text: a sentence; unprintable characters in the text are escaped.
     """
 
     def __init__(self, text: str) -> None:
@@ -71,7 +72,7 @@ def reason(error: BaseException) -> str:
     """Return an error's own sentence, without Spark's stack traces.
 
     Args:
-        error: as an action or a streaming query raised it.
+        error: an error raised by an action or a streaming query.
     """
     if isinstance(error, JumpMQError):
         return str(error)
@@ -88,10 +89,10 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise errors of the block as one sentence, for notebooks: without Spark's and Java's lines.
+    """Raise errors of the block as one sentence, without the stack traces of Spark and Java; for notebooks.
 
     Raises:
-        JumpMQError: an action, or a query that is waited for, has failed.
+        JumpMQError: an action or an awaited query has failed.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -17,7 +17,7 @@ from jumpmq.spark.streams.kinds import queue_names
 def explain(frame: DataFrame) -> None:
     """Print the reads of a DataFrame: exchange, queues or pattern, columns, and the current messages by queue.
 
-    Spark Connect does not tell.
+    Not available over Spark Connect, which does not give the plan.
 
     Raises:
         JumpMQError: an option makes no sense, or the broker does not answer.
@@ -30,7 +30,7 @@ def explain(frame: DataFrame) -> None:
 
 
 def _sources(plan: Any) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Yield options and columns of JumpMQ's sources in a plan of the JVM."""
+    """Yield options and columns of the JumpMQ sources in a plan of the JVM."""
     leaves = plan.collectLeaves()
     for place in range(leaves.size()):
         leaf = leaves.apply(place)

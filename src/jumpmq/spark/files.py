@@ -34,19 +34,20 @@ def require(package: str, needed_by: str, install: str) -> None:
     """Refuse unless a package is installed.
 
     Raises:
-        JumpMQError: it is not; the text says how to install it.
+        JumpMQError: the package is missing; the text has the command that installs it.
     """
     try:
         found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # the package is missing as well
+    except ModuleNotFoundError:  # the parent package is missing
         found = None
     if found is None:
         raise JumpMQError(f"{needed_by} needs the package {package}: pip install '{install}'")
 
 
 def query_of(frame: DataFrame) -> str | None:
-    """Return the id of the streaming query, kept by its checkpoint, that a micro-batch's frame belongs to; None outside
-    a query and over Spark Connect.
+    """Return the id of the streaming query of a micro-batch's frame; None outside a query and over Spark Connect.
+
+    The query's checkpoint keeps the id.
     """
     try:
         query: str | None = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -58,15 +59,16 @@ def query_of(frame: DataFrame) -> str | None:
 def another_query(app: str, done: int) -> JumpMQError:
     """Return the error for a query whose first micro-batches would be skipped."""
     return JumpMQError(
-        f"the table has micro-batches up to {done} of '{app}', from a query with another checkpoint, and would pass "
-        "over those of this one: give 'app' another name"
+        f"the table has micro-batches up to {done} of '{app}', from a query with another checkpoint, so that "
+        "micro-batches of this query would be skipped: give 'app' another name"
     )
 
 
 def write_files(frame: DataFrame, open_file: Open) -> list[WrittenFile]:
     """Write the rows of every task into a file; a task without rows writes none.
 
-    A file of a task that fails, or that is run twice, belongs to no table, as it is not among the result.
+    The result has one file per successful task. Files of failed or duplicate attempts are not in the result, and so
+    belong to no table.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +81,7 @@ def write_files(frame: DataFrame, open_file: Open) -> list[WrittenFile]:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return the schema of the files; no row is computed."""
+    """Return the schema of the files, without computing a row."""
     return _in_utc(frame.limit(0).toArrow().schema)
 
 
@@ -129,9 +131,7 @@ def _in_utc(schema: pa.Schema) -> pa.Schema:
 
 
 def _type_in_utc(type_: pa.DataType) -> pa.DataType:
-    """Return a type with timestamps in UTC, the only zone of Delta and Iceberg tables; Spark uses the
-    session's zone.
-    """
+    """Return a type with timestamps in UTC, the only zone of Delta and Iceberg tables; Spark has the session's zone."""
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
     if pa.types.is_struct(type_):

@@ -13,15 +13,15 @@ from jumpmq.spark.files import another_query, arrow_schema, query_of, require, w
 def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that appends to an Iceberg table.
 
-    The tasks write the table's files, and the driver commits them. The commit notes in a property of the table,
-    ``jumpmq.APP``, which micro-batch it has, so that one that is repeated after a failure is passed over; and in
-    ``jumpmq.APP.query``, of which query. Columns that the table lacks are added to it.
+    The tasks write the table's files, and the driver commits them. The commit sets two properties of the table:
+    ``jumpmq.APP``, the number of the micro-batch, and ``jumpmq.APP.query``, the id of the query. So a micro-batch
+    repeated after a failure is skipped. Columns that the table lacks are added.
 
     Args:
-        catalog: what pyiceberg's ``load_catalog`` takes: ``name``, ``type``, ``uri``, ``warehouse`` and others.
-        table: ``NAMESPACE.NAME``; made, with its namespace, when the first micro-batch comes.
-        app: names the query to the table: another one for each query, the same after a restart from its checkpoint. A
-            query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
+        catalog: arguments of pyiceberg's ``load_catalog``: ``name``, ``type``, ``uri``, ``warehouse`` and others.
+        table: ``NAMESPACE.NAME``; the first micro-batch creates the table and its namespace.
+        app: name of the query in the table: different for each query, and the same after a restart from the query's
+            checkpoint. A query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
 
     Raises:
         JumpMQError: ``pyiceberg`` is not installed.

@@ -41,9 +41,7 @@ def _is_this(python: str) -> bool:
 
 
 def _quick_start(context: SparkContext) -> str | None:
-    """Return a command that starts the driver's interpreter without the archives; None where the archives may be
-    needed.
-    """
+    """Return a command that starts the driver's interpreter without the archives; None if archives may be needed."""
     home = Path(pyspark.__file__).parent
     on_this_machine = context.getConf().get("spark.master", "").split("[")[0] == "local"
     if not on_this_machine or not (home / "python" / "lib" / "pyspark.zip").exists():

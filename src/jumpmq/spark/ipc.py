@@ -1,4 +1,4 @@
-"""Arrow's format for streams, as octets."""
+"""Arrow's IPC stream format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def ipc_stream(rows: pa.Table | pa.RecordBatch) -> bytes:
-    """Rows as a whole stream."""
+    """Return rows as a complete Arrow IPC stream."""
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema) as stream:
         stream.write(rows)

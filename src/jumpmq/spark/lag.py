@@ -13,10 +13,10 @@ LAGS = (
 
 
 def behind(waiting: Mapping[str, int], octets: int | None) -> dict[str, float | None]:
-    """The least, the most and the average of messages that wait in a queue, and the octets of all.
+    """Return minimum, maximum and mean number of waiting messages per queue, and the octets of all.
 
     Args:
-        waiting: messages beyond the last micro-batch, by queue or stream; of one at least.
+        waiting: messages after the last micro-batch, by queue or stream; not empty.
         octets: octets of the bodies; None if unknown, for example for streams.
     """
     counts = waiting.values()

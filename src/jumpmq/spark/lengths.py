@@ -1,4 +1,4 @@
-"""AMQP's short strings: names, routing keys, properties and keys of headers, of 255 octets at most."""
+"""AMQP's short strings, of 255 octets at most: names, routing keys, properties, and keys of headers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.spark.errors import JumpMQError
 
 MOST = 255
-"""Octets of a short string."""
+"""Maximum length of a short string, in octets."""
 
 SHOWN = 40
-"""Characters of a refused value in an error."""
+"""Maximum number of characters shown of a refused value in an error."""
 
 
 def require_short(column: pa.Array, subject: str) -> None:
-    """Refuse texts that are longer than a short string.
+    """Refuse texts longer than a short string.
 
     Args:
         column: text or octets.
-        subject: what a value of the column is, in the error.
+        subject: description of a value of the column, for the error.
 
     Raises:
-        JumpMQError: a value is longer; the first such value is named.
+        JumpMQError: a value is too long; the error shows the first such value.
     """
     lengths = pc.binary_length(column)
     if (pc.max(lengths).as_py() or 0) > MOST:
@@ -35,10 +35,10 @@ def require_short(column: pa.Array, subject: str) -> None:
 
 
 def require_short_texts(properties: Properties) -> None:
-    """Refuse properties with a text, or a key of a header, that is longer than a short string.
+    """Refuse properties with a text, or with a header's key, longer than a short string.
 
     Raises:
-        JumpMQError: there is one; it is named.
+        JumpMQError: a text is too long; the error shows the first such text.
     """
     texts = [(f"a row's '{field.name}'", getattr(properties, field.name)) for field in fields(properties)]
     texts += [("the key of a row's header", header.name) for header in properties.headers or []]

@@ -1,8 +1,7 @@
-"""A column with the key that an exchange hashes: of a header or property, as octets that keep the type. And the
-reverse: messages with a hashed header.
+"""Hash keys of messages, from a header or property, as a binary column; and properties with a header to be hashed.
 
-Text and octets are behind a ``t``, what has a number (:func:`jumpmq.hashing.header_key`) is that number's digits behind
-an ``n``, and what messages without the header or property have in common is empty.
+The first octet of a key is its type: ``t`` before text and octets, ``n`` before the decimal digits of a number
+(:func:`jumpmq.hashing.header_key`). The key of a message without the header or property is empty.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class MessageRouter(Router):
 
     @classmethod
     def like(cls, router: Router) -> MessageRouter:
-        """The same decision."""
+        """Return the same decision for keys from :func:`message_keys`."""
         return cls(**{field.name: getattr(router, field.name) for field in fields(router)})
 
     def places(self, keys: pa.Array) -> pa.Array:
@@ -44,8 +43,8 @@ def message_keys(frame: DataFrame, router: Router, column: str = "key") -> DataF
     """Add a column with the hash keys of messages; a :class:`MessageRouter` gives their destinations.
 
     Args:
-        frame: has the column ``amqp_properties``.
-        router: of an exchange that hashes a header or property.
+        frame: messages, with the column ``amqp_properties``.
+        router: the decision of an exchange that hashes a header or property.
     """
 
     def make(properties: pa.Array) -> pa.Array:
@@ -57,7 +56,13 @@ def message_keys(frame: DataFrame, router: Router, column: str = "key") -> DataF
 
 
 def header(name: str, value: Column, type_: DataType) -> Column:
-    """AMQP properties with one header, by the type of the value; else as text. A null has no header."""
+    """Return a column of encoded AMQP properties with one header; null values give properties without headers.
+
+    Args:
+        name: the header's name.
+        value: the header's value; values of types without an AMQP field type become text.
+        type_: the type of ``value``.
+    """
     kind = _kind(type_)
     given = value.cast({"l": "bigint", "d": "double", "t": "boolean", "T": "bigint", "S": "string"}[kind])
 
@@ -71,7 +76,7 @@ def header(name: str, value: Column, type_: DataType) -> Column:
 
 
 def _kind(type_: DataType) -> str:
-    """The field type of a header."""
+    """Return the AMQP field type of a header for a Spark type."""
     if isinstance(type_, IntegralType):
         return "l"
     if isinstance(type_, FractionalType) and not isinstance(type_, DecimalType):

@@ -1,8 +1,8 @@
 """Progress of streaming queries by queue: for programs, and for Prometheus.
 
-Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
-``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
-{QUEUE: TIME}, "unread": {QUEUE: COUNT}, "warnings": [TEXT]}``, with the lags of Kafka's source by its names
+Spark has no metrics of Python sources. The source reports the state of its queues as ``latestOffset`` instead, which
+the query's progress contains, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
+{QUEUE: TIME}, "unread": {QUEUE: COUNT}, "warnings": [TEXT]}``, and lags under the names of Kafka's source
 (:mod:`jumpmq.spark.lag`).
 """
 
@@ -28,9 +28,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 METRICS = {
     "query_batch": ("gauge", "Number of the last micro-batch"),
-    "query_batch_seconds": ("gauge", "How long the last micro-batch took"),
+    "query_batch_seconds": ("gauge", "Duration of the last micro-batch"),
     "query_rows_total": ("counter", "Messages read, by queue"),
-    "query_ready": ("gauge", "Messages that wait beyond the last micro-batch, by queue: the lag"),
+    "query_ready": ("gauge", "Ready messages after the last micro-batch, by queue: the lag"),
     "query_oldest_seconds": ("gauge", "Age of the oldest message of the last micro-batch, by queue"),
 }
 """Names of the metrics, behind ``jumpmq_spark_``, with type and help."""
@@ -42,9 +42,8 @@ class QueueProgress:
 
     Attributes:
         rows: messages of the last micro-batch.
-        ready: remaining ready messages.
-        oldest: seconds since the oldest message of the micro-batch was published; None where that is not known, as of
-            streams.
+        ready: ready messages after the micro-batch.
+        oldest: seconds since the oldest message of the micro-batch was published; None if unknown, as for streams.
     """
 
     rows: int
@@ -58,11 +57,11 @@ class Progress:
 
     Attributes:
         batch: number of the last micro-batch.
-        seconds: how long it took.
-        queues: by queue or stream, of all of the query's sources of JumpMQ.
-        unread: messages of queues in the same virtual hosts that are not bound and have no reader: one that was bound
-            and unbound between two micro-batches is among them.
-        warnings: why nothing is read, or less than one may expect, in a sentence each.
+        seconds: duration of the micro-batch.
+        queues: progress by queue or stream, over all JumpMQ sources of the query.
+        unread: ready messages by queue, for queues of the same virtual hosts without binding and reader, such as a
+            queue that was bound and unbound between two micro-batches.
+        warnings: reasons for missing rows, a sentence each.
     """
 
     batch: int
@@ -78,7 +77,7 @@ class Progress:
 
     @property
     def oldest(self) -> float | None:
-        """The age in seconds of the oldest message of the last micro-batch."""
+        """Age in seconds of the oldest message of the last micro-batch; None if unknown."""
         return max((one.oldest for one in self.queues.values() if one.oldest is not None), default=None)
 
 
@@ -89,7 +88,7 @@ def progress(query: StreamingQuery) -> Progress | None:
 
 
 def progress_of(shown: Mapping[str, Any]) -> Progress:
-    """Return the progress in Spark's parsed JSON."""
+    """Return the progress from Spark's progress report, parsed from JSON."""
     now, queues, unread, warnings = time.time(), {}, dict[str, int](), list[str]()
     has_rows = any(source.get("numInputRows") for source in shown["sources"])  # Connect has no sum where it is 0
     for source in shown["sources"]:
@@ -105,16 +104,16 @@ def progress_of(shown: Mapping[str, Any]) -> Progress:
 
 
 class Exporter(StreamingQueryListener):
-    """Serves Prometheus the metrics of a session's streaming queries, as ``GET /metrics``.
+    """Serves the metrics of a session's streaming queries to Prometheus, at ``GET /metrics``.
 
     >>> exporter = Exporter(spark, port=9464)  # doctest: +SKIP
 
     Args:
-        port: 0 for any that is free.
-        host: the address to listen at; the machine's own unless given.
+        port: the port to listen on; 0 for a free port.
+        host: the address to listen on; the loopback address by default.
 
     Attributes:
-        port: where it listens.
+        port: the port in use.
     """
 
     def __init__(self, spark: SparkSession, port: int = 0, host: str = "127.0.0.1") -> None:
@@ -130,7 +129,7 @@ class Exporter(StreamingQueryListener):
         spark.streams.addListener(self)
 
     def close(self) -> None:
-        """Stop listening, to queries and at the port."""
+        """Close the port, and stop observing queries."""
         self._spark.streams.removeListener(self)
         self._server.shutdown()
         self._server.server_close()
@@ -162,7 +161,7 @@ class Exporter(StreamingQueryListener):
             self._rows = {key: rows for key, rows in self._rows.items() if key[0] != query}
 
     def text(self) -> str:
-        """The metrics in the text format of Prometheus."""
+        """Return the metrics in the text format of Prometheus."""
         with self._lock:
             lines = {name: list(self._lines(name)) for name in METRICS}
         return "".join(
@@ -187,7 +186,7 @@ class Exporter(StreamingQueryListener):
 
 
 def _read(found: Any) -> dict[str, Any]:
-    """Return the JSON of a JumpMQ source, passed by Spark Connect as text; empty for different sources."""
+    """Return the JSON of a JumpMQ source, which Spark Connect passes as text; empty for other sources."""
     if isinstance(found, str):
         try:
             found = json.loads(found)

@@ -1,4 +1,4 @@
-"""Movement of keys and messages by a change of topology."""
+"""Movement of keys and messages caused by a change of topology."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jumpmq.spark.routing import route
 
 @dataclass(frozen=True)
 class Move:
-    """Keys, and messages of the keys, with a changed destination."""
+    """Keys that move from a source to a target, and their messages."""
 
     source: str | None
     target: str | None
@@ -25,12 +25,13 @@ class Move:
 
 @dataclass(frozen=True)
 class Movement:
-    """The whole report.
+    """Report on the movement.
 
     Attributes:
-        keys, messages: all there are.
-        moved_keys, moved_messages: those that would move.
-        least: the share of keys that any hash would have to move, so that each destination has its weight's share.
+        moves: moves by source and target, most keys first.
+        keys, messages: total numbers.
+        moved_keys, moved_messages: numbers that would move.
+        least: minimum share of keys that any hash function would have to move for shares by weight.
     """
 
     moves: list[Move]
@@ -42,11 +43,11 @@ class Movement:
 
     @property
     def moved(self) -> float:
-        """Share of moving keys."""
+        """Share of the keys that would move, from 0 to 1."""
         return self.moved_keys / self.keys if self.keys else 0.0
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The moves as a DataFrame."""
+        """Return the moves as a DataFrame."""
         schema = "source string, target string, keys bigint, messages bigint"
         return spark.createDataFrame([vars(one) for one in self.moves], schema)
 
@@ -55,8 +56,8 @@ def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Route
     """Count keys and messages by current and by future destination.
 
     Args:
-        frame: a row a message.
-        key: the column that is hashed.
+        frame: a row per message.
+        key: the column to hash.
 
     Raises:
         JumpMQError: the column does not exist.
@@ -78,7 +79,7 @@ def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Route
 
 
 def least_share(before: Router, after: Router) -> float:
-    """Return the share of keys that must move: the gain of all destinations, or 1 if none is left."""
+    """Return the minimum share of keys that must move: the sum of all gains in share; 1 if no destination is left."""
     if not after.destinations:
         return 1.0 if before.destinations else 0.0
     old, new = before.weights, after.weights

@@ -11,11 +11,11 @@ from jumpmq.spark.errors import JumpMQError, one_line
 from jumpmq.spark.options import SourceOptions
 
 AHEAD = 60.0
-"""Tolerated difference between clocks, in seconds: times up to this far ahead are not in the future."""
+"""Tolerated difference between clocks, in seconds: a time up to this far ahead does not count as future."""
 
 
 class Warnings:
-    """Sentences printed once, and shown for as long as they hold."""
+    """Warnings, each printed once, and part of the progress for as long as the cause lasts."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -40,8 +40,8 @@ def without_queues(options: SourceOptions) -> str:
     if options.pattern is not None:
         return f"no queue's whole name matches the pattern '{options.pattern}', so that nothing is read"
     return (
-        f"no queue is bound to exchange '{options.exchange}', so that nothing is read: bind queues to it, which hold "
-        "what is published from then on"
+        f"no queue is bound to exchange '{options.exchange}', so that nothing is read: bind queues to the exchange; a "
+        "queue gets the messages published after its binding"
     )
 
 
@@ -49,8 +49,8 @@ def beyond_the_end(starts: Mapping[str, int], found: Mapping[str, dict[str, Any]
     """Return the warnings for streams that end before the first offset to read.
 
     Args:
-        starts: the first offset that is to be read, by stream.
-        found: what the broker says of each.
+        starts: the first offset to read, by stream.
+        found: the broker's description of each stream.
     """
     return [
         f"reading of stream '{name}' begins with offset {first}, and its next message has offset "
@@ -64,10 +64,10 @@ def require_past(timestamp: float | None) -> None:
     """Refuse a future start time: the broker has no offset for it.
 
     Raises:
-        JumpMQError: it has not.
+        JumpMQError: the time is in the future.
     """
     if timestamp is not None and timestamp > time.time() + AHEAD:
         raise JumpMQError(
-            "option 'startingOffsets' is a time in the future, and no message has been published then: give a time "
-            "that has been, or latest"
+            "option 'startingOffsets' is a time in the future, for which the broker has no offset: give a past time, "
+            "or latest"
         )

@@ -17,7 +17,7 @@ from jumpmq.spark.streams.places import StreamsPlace
 T = TypeVar("T")
 
 MAX_NAME = 255
-"""Octets of a queue's name: AMQP's short string."""
+"""Maximum length of a name, in octets: a short string of AMQP."""
 
 URL_MISSING = (
     "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672; or set spark.jumpmq.url "
@@ -39,11 +39,13 @@ class BrokerAddress:
     """Address of the broker.
 
     Attributes:
-        url: its management URL with user and password, such as ``http://guest:guest@localhost:15672``; several, of
-            nodes of one cluster, with commas between.
-        vhost: the virtual host, ``/`` unless given.
-        retry_seconds: ``brokerRetrySeconds``, how long a broker that went away is asked again before the query fails.
-        tls: files of TLS, by ``tlsCa``, ``tlsCertificate`` and ``tlsKey``, paths on every machine that reads or writes.
+        url: the management URL with user and password, such as ``http://guest:guest@localhost:15672``; URLs of several
+            nodes of one cluster are separated by commas.
+        vhost: the virtual host, ``/`` by default.
+        retry_seconds: ``brokerRetrySeconds``: how long requests to a broker that is away are repeated before the query
+            fails.
+        tls: ``tlsCa``, ``tlsCertificate`` and ``tlsKey``: paths of TLS files, valid on every machine that reads or
+            writes.
     """
 
     url: str
@@ -67,34 +69,35 @@ class SourceOptions:
     """Options set by ``.option(...)`` on a read; names are not case-sensitive.
 
     Attributes:
-        broker: where from.
+        broker: the broker to read from.
         exchange: read all queues that are bound to this exchange, directly or through other exchanges.
-        queues: read these queues; option ``queue`` names one, ``queues`` several with commas between.
+        queues: read these queues: option ``queue`` names one, ``queues`` several, separated by commas.
         pattern: read the queues whose whole names match this regular expression.
-        group: the name under which a streaming query reserves messages. Unless given, each query invents one and keeps
-            it in its checkpoint. Queries with checkpoints of their own cannot share a group.
-        max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in
-            the broker's memory while the batch lasts.
-        max_octets: ``maxBytesPerTrigger``, the most octets of bodies of a micro-batch; a larger message comes alone.
-        min_messages: ``minMessagesPerTrigger``, the messages that a micro-batch waits for; None plans one of any size.
-        max_trigger_delay: ``maxTriggerDelay``, seconds after the last micro-batch until fewer messages are enough.
-        max_partitions: the most partitions of a batch, unless ``max_messages_per_partition`` asks for more.
-        min_partitions: the fewest partitions of a batch that has as many messages.
-        max_messages_per_partition: the most messages of a partition.
-        same_ends: whether an ``availableNow`` run that goes on after a failure ends where the failed one would have
-            ended, and leaves what came since.
-        keep_order: whether what a batch reads of a queue is always in one partition, in order.
-        lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
-            reserved goes back to the queues.
-        fail_on_data_loss: whether a query ends when messages that it had not read are gone.
-        starting_offsets, ending_offsets: where reading streams begins and, in a batch read, ends; None unless given.
-        checkpoint: ``checkpointLocation``, the same as the query's: with it a micro-batch is acknowledged as soon as
-            Spark has noted that it is complete, else when the next one is planned.
-        share_queues: ``shareQueues``, whether other queries may read the same queues meanwhile, if they say so too:
-            each message goes to one of them.
-        columns: the columns that are read, unless the user gives a schema; None for those of
+        group: the name under which a streaming query reserves messages. By default each query makes a name and keeps
+            the name in its checkpoint. Queries with different checkpoints cannot share a group.
+        max_messages: ``maxMessagesPerTrigger``: maximum number of messages of a micro-batch, over all queues. The
+            broker holds these messages in memory until the micro-batch is complete.
+        max_octets: ``maxBytesPerTrigger``: maximum size of the bodies of a micro-batch, in octets; a larger message is
+            a micro-batch of its own.
+        min_messages: ``minMessagesPerTrigger``: number of messages that a micro-batch waits for; None for no wait.
+        max_trigger_delay: ``maxTriggerDelay``: seconds after the last micro-batch until fewer messages are enough.
+        max_partitions: maximum number of partitions of a batch, unless ``max_messages_per_partition`` needs more.
+        min_partitions: minimum number of partitions of a batch, if the batch has as many messages.
+        max_messages_per_partition: maximum number of messages of a partition.
+        same_ends: True to end a continued ``availableNow`` run where the failed run would have ended: messages
+            published since are left for the next run.
+        keep_order: True to read the messages of a queue in a single partition per batch, in order.
+        lease: seconds without a request of a streaming query after which the broker returns the query's reserved
+            messages to the queues.
+        fail_on_data_loss: True to end a query with an error when unread messages are gone.
+        starting_offsets, ending_offsets: where reading of streams begins and, in a batch read, ends; None by default.
+        checkpoint: ``checkpointLocation``, the same as the query's: a micro-batch is then acknowledged as soon as
+            Spark's commit log has it, otherwise when the next micro-batch is planned.
+        share_queues: ``shareQueues``: True to read queues together with other queries that have this option; each
+            message goes to one of the queries.
+        columns: the columns to read, unless the user gives a schema; None for those of
             :data:`jumpmq.spark.schema.SCHEMA`.
-        given: the names of the options that were given, in lower case.
+        given: the names of the given options, in lower case.
     """
 
     broker: BrokerAddress
@@ -122,10 +125,10 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Check the options of a read.
+        """Validate the options of a read.
 
         Raises:
-            JumpMQError: one is missing, unknown, or makes no sense.
+            JumpMQError: an option is missing, unknown, or has an invalid value.
         """
         given = known(options, BROKER_OPTIONS | SOURCE_OPTIONS)
         if "url" not in given:
@@ -151,10 +154,13 @@ class SourceOptions:
         return cls(broker=broker_of(given), queues=queues, given=names, **given)
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Refuse options without effect.
+        """Refuse options without an effect on this read.
+
+        Args:
+            reason: the purpose of the options, for the error.
 
         Raises:
-            JumpMQError: one of the options was given; ``reason`` has the purpose.
+            JumpMQError: one of the options was given.
         """
         for name in names:
             if name.lower() in self.given:
@@ -173,17 +179,17 @@ class SourceOptions:
 
 
 Reads = dict[str, tuple[str, Callable[[str, str], Any]]]
-"""Options by lower-case name: field, and parser of the text."""
+"""Options by lower-case name: the field, and a parser of name and value."""
 
 
 def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     """Return the values of the given options, by field.
 
     Raises:
-        JumpMQError: one is unknown, or makes no sense.
+        JumpMQError: an option is unknown, or has an invalid value.
     """
     given, spelled = by_our_names(options), _as_spelled(options)
-    if "provider" in given:  # Spark's own, of a table in its catalog
+    if "provider" in given:  # added by Spark for a table in the catalog
         raise JumpMQError(IN_CATALOG)
     unknown = set(given) - set(reads)
     for name in sorted(unknown & set(OF_KAFKA)):
@@ -200,7 +206,7 @@ def _as_spelled(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options by lower-case name; options of Kafka's source with equal meaning by JumpMQ's names.
+    """Return options by JumpMQ's names in lower case; options of Kafka's source with equal meaning are renamed.
 
     Raises:
         JumpMQError: an option is given by both names.
@@ -218,7 +224,7 @@ def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _time_of(name: str, milliseconds: str) -> str:
-    """A time in ISO 8601 for Kafka's milliseconds since the epoch."""
+    """Convert Kafka's milliseconds since the epoch to a time in ISO 8601."""
     since = whole(name, milliseconds)
     try:
         return datetime.fromtimestamp(since / 1000, UTC).isoformat()
@@ -246,7 +252,7 @@ def broker_of(given: dict[str, Any]) -> BrokerAddress:
 
 
 def _url_in_file(url: str) -> str:
-    """Return a URL; of ``file:PATH``, the URL in the file.
+    """Return the URL; for ``file:PATH``, the URL in the file.
 
     Raises:
         JumpMQError: the file cannot be read, or is empty.
@@ -264,7 +270,7 @@ def _url_in_file(url: str) -> str:
 
 
 def text(name: str, value: str) -> str:
-    """Any text."""
+    """Return the text."""
     return value
 
 
@@ -276,28 +282,28 @@ def some_text(name: str, value: str) -> str:
 
 
 def truth(name: str, value: str) -> bool:
-    """``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     if value.lower() not in ("true", "false"):
         raise JumpMQError(f"option '{name}' must be true or false, not '{value}'")
     return value.lower() == "true"
 
 
 def count(name: str, value: str) -> int:
-    """A whole number from 1."""
+    """Parse an integer from 1."""
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 19 and int(value)):
         raise JumpMQError(f"option '{name}' must be a whole number from 1, not '{value}'")
     return int(value)
 
 
 def whole(name: str, value: str) -> int:
-    """A whole number from 0."""
+    """Parse an integer from 0."""
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 19):
         raise JumpMQError(f"option '{name}' must be a whole number from 0, not '{value}'")
     return int(value)
 
 
 def seconds(lowest: float) -> Callable[[str, str], float]:
-    """A number of seconds up to a day."""
+    """Return a parser of seconds from ``lowest`` to a day."""
 
     def read(name: str, value: str) -> float:
         try:
@@ -367,7 +373,7 @@ KAFKAS_NAMES = {
     "startingtimestamp": "startingoffsets",
     "endingtimestamp": "endingoffsets",
 }
-"""Options of Kafka's source with the meaning of JumpMQ's; Kafka's timestamps are milliseconds since the epoch."""
+"""Options of Kafka's source with the same meaning, by JumpMQ's; Kafka's timestamps are milliseconds since the epoch."""
 
 OF_KAFKA = {
     "kafka.bootstrap.servers": "give 'url', the management URL, such as http://guest:guest@localhost:15672",
@@ -382,16 +388,16 @@ OF_KAFKA = {
     "fetchoffset.numretries": "give 'brokerRetrySeconds'",
     "kafkaconsumer.polltimeoutms": "give 'brokerRetrySeconds'",
 }
-"""Options known from Kafka's source and sink, with the alternative."""
+"""Refused options of Kafka's source and sink, with the alternative."""
 
 HELD_BACK = ("minMessagesPerTrigger", "maxTriggerDelay")
-"""Options of micro-batches that wait for messages."""
+"""Options for the minimum size of micro-batches."""
 
 TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", *HELD_BACK)
-"""Options of micro-batches."""
+"""Options of streaming queries."""
 
 RESERVED = ("group", "lease", "sameEnds", "shareQueues")
-"""Options of queries with reserved messages."""
+"""Options of queries that reserve messages."""
 
 BROKER_OPTIONS: Reads = {
     "url": ("url", text),
@@ -445,4 +451,4 @@ NAMES = {
         ),
     )
 }
-"""Spelling of option names with capitals."""
+"""Options by lower-case name, in their usual spelling."""

@@ -1,4 +1,7 @@
-"""Identity of broker and queues behind message numbers: a name may be reused between planning and reading."""
+"""Identity of a broker and its queues, as message numbers of a plan are valid for these only.
+
+Between planning and reading, a queue may be deleted, and another one declared by the same name.
+"""
 
 from __future__ import annotations
 

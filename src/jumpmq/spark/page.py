@@ -20,14 +20,14 @@ th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align
 """
 
 NAMED = 60
-"""Maximum number of queues with a label each in a chart; beyond the maximum only some are labelled."""
+"""Maximum number of queues in a chart to label all; of more queues only some are labelled."""
 
 LONGEST = 30
-"""Characters of a name in a chart."""
+"""Maximum number of characters of a name in a chart."""
 
 
 def uniformity_page(report: Uniformity, title: str) -> str:
-    """A report on uniformity as HTML."""
+    """Render a report on uniformity as HTML."""
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.add_subplot()
     places = range(len(report.shares))
@@ -82,7 +82,7 @@ def buckets_page(found: Mapping[str, Sequence[SpreadTest]], title: str) -> str:
 
 
 def movement_page(report: Movement, title: str) -> str:
-    """A report on movement as HTML."""
+    """Render a report on movement as HTML."""
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.add_subplot()
     shown = report.moves[:30]
@@ -99,7 +99,7 @@ def movement_page(report: Movement, title: str) -> str:
 
 
 def tests_table(tests: Iterable[SpreadTest]) -> str:
-    """Tests as an HTML table."""
+    """Render tests as an HTML table."""
     head = ("over", "buckets", "chi-squared", "degrees", "p", "p = 0.05", "p = 0.01", "largest deviation")
     rows = [
         (
@@ -118,7 +118,7 @@ def tests_table(tests: Iterable[SpreadTest]) -> str:
 
 
 def save(page: str, file: Path) -> None:
-    """Write a page."""
+    """Write a page to a file."""
     file.write_text(page, encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """Division of messages into Spark partitions.
 
-A Python partition costs Spark some 50 milliseconds, whatever is in it, so several queues share one, and a batch of few
-messages is one partition. Long queues are cut, so that one deep shard does not hold a batch up.
+A partition of a Python source costs Spark some 50 milliseconds, however few messages are in it. So several queues share
+a partition, and a small batch is one partition. Long queues are divided, so that no single queue delays a batch.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ class QueueRange:
     count: int
 
     def of(self, messages: list[T]) -> list[T]:
-        """Return this piece's messages, from all messages of the queue."""
+        """Return the messages of this range, given all messages of the queue."""
         return messages[self.first : self.first + self.count]
 
 
 @dataclass(frozen=True)
 class Division:
-    """Division of messages into partitions: an equal cut of equal messages gives equal partitions.
+    """Parameters of the division into partitions: equal parameters and messages give equal partitions.
 
     Attributes:
-        most, least: partitions, unless ``longest`` asks for more, or there are fewer messages.
-        longest: the most messages of a partition; None for any number.
-        whole: True if the messages of a queue are one partition.
+        most: maximum number of partitions, unless ``longest`` needs more.
+        least: minimum number of partitions, if there are as many messages.
+        longest: maximum number of messages of a partition; None for any number.
+        whole: True to keep the messages of a queue in one partition.
     """
 
     most: int
@@ -63,25 +64,27 @@ class Division:
 
     @classmethod
     def of(cls, options: SourceOptions, parallelism: int | None) -> Division:
-        """Return the cut given by options.
+        """Return the division given by options.
 
         Args:
-            parallelism: tasks that run at once; None for the processors of this machine.
+            parallelism: number of tasks that run at once; None for the number of processors of this machine.
         """
         least = options.min_partitions
         most = options.max_partitions or max(parallelism or os.cpu_count() or 1, least)
         return cls(most, least, options.max_messages_per_partition, options.keep_order)
 
     def noted(self) -> dict[str, Any]:
-        """Return the cut for a checkpoint: a repeated micro-batch is divided as before, on any number of cores."""
+        """Return the division for a checkpoint, so that a repeated micro-batch is divided as before, on any number of
+        cores.
+        """
         return asdict(self)
 
     @classmethod
     def noted_in(cls, offset: Mapping[str, Any]) -> Division | None:
-        """Return the cut in a checkpoint; None in older checkpoints without one.
+        """Return the division in a checkpoint; None for an older checkpoint without one.
 
         Raises:
-            JumpMQError: it makes no sense.
+            JumpMQError: the division has unknown fields, as from another version.
         """
         if "cut" not in offset:
             return None
@@ -95,8 +98,8 @@ def pieces(counts: Mapping[str, int], cut: Division, whole: Container[str] = ())
     """Divide the messages of some queues into partitions.
 
     Args:
-        counts: how many messages there are, by queue.
-        whole: queues whose messages are not divided.
+        counts: number of messages by queue.
+        whole: queues with all messages in one partition.
     """
     total = sum(counts.values())
     wanted = _wanted(total, cut)
@@ -112,7 +115,7 @@ def pieces(counts: Mapping[str, int], cut: Division, whole: Container[str] = ())
 
 
 def in_order(groups: list[list[QueueRange]]) -> list[list[QueueRange]]:
-    """Sort partitions by first message: partitions of a queue are in the queue's order."""
+    """Sort partitions by their first message, so that partitions of a queue are in the queue's order."""
     return sorted(groups, key=lambda group: (group[0].queue, group[0].first))
 
 
@@ -131,7 +134,7 @@ def _parts(queue: str, count: int, limit: int, *, whole: bool) -> list[QueueRang
 
 
 def _packed(parts: list[QueueRange], partitions: int) -> list[list[QueueRange]]:
-    """Put the largest piece where least is, and so on."""
+    """Distribute ranges over partitions: the largest range first, each to the partition with the fewest messages."""
     loads = [(0, place) for place in range(min(partitions, len(parts)))]
     heapify(loads)
     packed: list[list[QueueRange]] = [[] for _ in loads]

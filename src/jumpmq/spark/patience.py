@@ -17,7 +17,11 @@ LONGEST_PAUSE = 2.0
 
 
 class Patience:
-    """Pauses between attempts, ever longer, until some seconds are over."""
+    """Pauses between attempts, with exponential backoff from 0.1 s, for a limited time.
+
+    Args:
+        seconds: the time limit of all pauses.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -27,7 +31,7 @@ class Patience:
         """Wait before the next attempt.
 
         Raises:
-            JumpMQError: the error of the last one, as there has been enough waiting.
+            JumpMQError: ``error``, once the time limit is reached.
         """
         if time.monotonic() + self._next > self._until:
             raise error
@@ -39,7 +43,7 @@ def retried(seconds: float, attempt: Callable[[], T]) -> T:
     """Return the result of ``attempt``, repeated while the broker is away.
 
     Raises:
-        BrokerAway: the broker stays away.
+        BrokerAway: no attempt within ``seconds`` had an answer.
     """
     patience = Patience(seconds)
     while True:
@@ -50,13 +54,13 @@ def retried(seconds: float, attempt: Callable[[], T]) -> T:
 
 
 def taken_up(seconds: float, rest: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches of an answer that is requested again after a break, until no batch comes for ``seconds``.
+    """Yield record batches of an answer; a broken answer is requested again, until no batch comes for ``seconds``.
 
     Args:
-        rest: asks for what has not come yet.
+        rest: requests the batches not yet received.
 
     Raises:
-        BrokerAway: the broker stays away.
+        BrokerAway: no batch came for ``seconds``.
     """
     patience = Patience(seconds)
     while True:

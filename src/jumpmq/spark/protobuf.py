@@ -23,14 +23,14 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 def from_protobuf(data: Column | str, message: str, descriptors: str | Path | bytes) -> Column:
     """Decode a column of protobuf messages.
 
-    A row is null where its octets are no such message. Enumerations are text, ``google.protobuf.Timestamp`` is a
-    timestamp, unsigned 64-bit numbers are decimals of 20 digits. A field that the message does not set has its default
-    where protobuf does not tell the two apart, else it is null.
+    A row is null if its octets are no such message. Enumerations become text, ``google.protobuf.Timestamp`` becomes a
+    timestamp, and unsigned 64-bit integers become decimals of 20 digits. An unset field is null if protobuf records
+    the presence of the field; otherwise the field has its default.
 
     Args:
         data: a column of octets, such as ``body``.
         message: full name of the message, such as ``shop.Payment``.
-        descriptors: what ``protoc --include_imports --descriptor_set_out=FILE`` writes: the file, or what is in it.
+        descriptors: output of ``protoc --include_imports --descriptor_set_out=FILE``: the file's path, or its content.
 
     Raises:
         JumpMQError: there is no such message or file, or Spark has no such type; ``protobuf`` is not installed.

@@ -22,20 +22,20 @@ from jumpmq.spark.lengths import require_short, require_short_texts
 from jumpmq.spark.schema import OF_PROPERTIES, PROPERTIES
 
 TEXTS = ("routing_key", "body", "exchange", "queue")
-"""Columns of text or octets; text is UTF-8."""
+"""Columns of text or octets; text is encoded as UTF-8."""
 
 IGNORED = ("seq", "published_at", "redelivered", "owner_epoch")
-"""Columns of the source ignored by the sink, to let rows be written as read."""
+"""Columns of the source that the sink ignores, so that rows can be written as read."""
 
 
 def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -> None:
     """Validate the columns of a DataFrame to publish.
 
     Args:
-        has_exchange, has_queue: whether an option names the exchange, or the queue.
+        has_exchange, has_queue: True if an option names the exchange, or the queue.
 
     Raises:
-        JumpMQError: one is missing, unknown, or of another type.
+        JumpMQError: a column is missing, unknown, or of another type.
     """
     names = set(schema.names)
     if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
@@ -60,7 +60,7 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
                 f"{', '.join(COPIES)}, {', '.join(OF_PROPERTIES)}, {', '.join(PROPERTIES.names)}"
             )
         words, found = [one.simpleString() for one in expected], field.dataType.simpleString()
-        if words and found not in words:  # whether there may be nulls is no matter
+        if words and found not in words:  # compared by name, as nullability of elements does not matter
             raise JumpMQError(f"column '{field.name}' must be of type {' or '.join(words)}, not {found}: cast it")
 
 
@@ -78,10 +78,10 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
 
 
 def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> pa.RecordBatch:
-    """Return the broker's columns, from Spark's.
+    """Convert rows from Spark's columns to the broker's.
 
     Args:
-        has_exchange, has_queue: whether an option names the exchange, or the queue, of rows that name none.
+        has_exchange, has_queue: True if an option names the exchange, or the queue, for rows without one.
 
     Raises:
         JumpMQError: a value cannot be published.
@@ -133,7 +133,7 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
         return (pa.nulls(len(columns["body"])) if column is None else column).is_valid()
 
     if not has_exchange and not pc.all(pc.or_(given("exchange"), given("queue")), min_count=0).as_py():
-        raise JumpMQError("a row's 'exchange' or 'queue' is null, and no option of that name stands for it: give one")
+        raise JumpMQError("a row's 'exchange' or 'queue' is null, and no option of that name is given: give one")
     if not pc.all(pc.or_(given("routing_key"), given("queue")), min_count=0).as_py():
         raise JumpMQError("a row's 'routing_key' is null: publish an empty one, or leave the row out")
 
@@ -141,8 +141,8 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
 def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
     """Encode the rows' headers and properties; None without such columns.
 
-    What was read goes out as the octets that came in. Where a column says something else than these, as it was changed
-    since, that goes into them, and the rest stays.
+    Rows with the column ``amqp_properties`` keep these octets. If another column of a row differs from the octets, as
+    changed since the read, only the changed values are encoded anew.
     """
     names = [name for name in ("headers", "properties", *PROPERTIES.names) if name in batch.schema.names]
     batch = as_encoded(batch)
@@ -165,11 +165,13 @@ def _encoded_rows(columns: pa.RecordBatch, kind: str) -> pa.BinaryArray:
 
 
 def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], kind: str) -> bytes | None:
-    """Return a row's encoded properties, updated where columns differ from them.
+    """Return a row's encoded properties, with the values of changed columns.
 
     Args:
-        before: what the columns ``headers`` and ``properties`` say if they are as they were read.
-        kind: the field type of headers.
+        octets: the encoded properties as read.
+        before: the columns ``headers`` and ``properties`` as decoded from ``octets``.
+        row: the columns to publish.
+        kind: the AMQP field type of new headers.
     """
     if octets is None:
         return _encoded(row, kind)
@@ -192,13 +194,13 @@ def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], 
 
 
 def _retyped(new: list[Any], before: list[tuple[str, Any]], fields: list[Field], kind: str) -> list[Field]:
-    """Return headers as fields: unchanged headers keep the previous types."""
+    """Return headers as AMQP fields: unchanged headers keep their field types, new ones have type ``kind``."""
     kept = dict(zip(before, fields, strict=True)) if before else {}
     return [kept.get(each) or _header(*each, kind) for each in map(_pair, new)]
 
 
 def _encoded(row: dict[str, Any], kind: str = "S") -> bytes | None:
-    """Encode a row's properties; None if there are none."""
+    """Return a row's encoded properties; None for a row without properties."""
     found: dict[str, Any] = dict(row.pop("properties", None) or {})
     headers = row.pop("headers", None)
     found |= {name: value for name, value in row.items() if value is not None}
@@ -222,10 +224,10 @@ def _octets(properties: Properties) -> bytes:
 
 
 def _pair(header: Any) -> tuple[str, Any]:
-    """Name and value of a header, of a map or of an array of structs.
+    """Return name and value of a header, given as a pair of a map or as a struct of an array.
 
     Raises:
-        JumpMQError: it has no name.
+        JumpMQError: the header has no name.
     """
     if isinstance(header, tuple):
         return header
@@ -235,7 +237,8 @@ def _pair(header: Any) -> tuple[str, Any]:
 
 
 def _header(name: str, value: Any, kind: str) -> Field:
-    """
+    """Return a header as an AMQP field.
+
     Raises:
         JumpMQError: the value is a time before 1970.
     """

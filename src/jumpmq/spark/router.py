@@ -1,4 +1,4 @@
-"""An exchange's routing decision as plain data for executors."""
+"""An exchange's routing decision as plain data, to send to executors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ HASHES = ("x-consistent-hash", "x-modulus-hash")
 
 @dataclass(frozen=True)
 class Router:
-    """The decision of a consistent hash or modulus hash exchange.
+    """The routing decision of a consistent hash or modulus hash exchange.
 
     Attributes:
-        ring: of a consistent hash exchange; None for a modulus.
-        destinations: in the order in which the modulus counts them.
-        source: what is hashed, in words: the routing key, a header, a property.
+        ring: the ring of a consistent hash exchange; None for a modulus hash exchange.
+        destinations: names of the destinations; the modulus is an index into them.
+        source: description of the hashed value: the routing key, a header or a property.
         hashed: ``("header", NAME)`` or ``("property", NAME)``; None for the routing key.
-        function: what a modulus hash exchange hashes with; a ring knows its own.
+        function: the hash function of a modulus hash exchange; a ring has its own.
     """
 
     ring: HashRing | None
@@ -43,12 +43,12 @@ class Router:
 
     @classmethod
     def of(cls, ring: HashRing) -> Router:
-        """The decision of a ring."""
+        """Return the decision of a ring."""
         return cls(ring, tuple(ring.names))
 
     @classmethod
     def even(cls, buckets: int, function: HashFunction = "phash2") -> Router:
-        """So many queues of weight 1, named ``q1``, ``q2``…, on a new ring."""
+        """Return the decision of a new ring with ``buckets`` queues of weight 1, named ``q1``, ``q2``…."""
         ring = HashRing(function=function)
         for number in range(1, buckets + 1):
             ring.add(f"q{number}", 1)
@@ -62,7 +62,7 @@ class Router:
             url: the management URL of an administrator.
 
         Raises:
-            JumpMQError: there is no such exchange, or it hashes nothing.
+            JumpMQError: the exchange does not exist, or is of another type.
         """
         client = Client(BrokerAddress(url, vhost))
         client.require_broker()
@@ -76,10 +76,10 @@ class Router:
 
     @classmethod
     def from_definitions(cls, file: Path | str, exchange: str, vhost: str = "/") -> Router:
-        """The decision that an exchange would have if the definitions of a file were imported into a new broker.
+        """Return the decision that an exchange would have after an import of the definitions into a new broker.
 
         Raises:
-            JumpMQError: the file cannot be read, or there is no such exchange in it, or it hashes nothing.
+            JumpMQError: the file cannot be read, or the exchange is missing or of another type.
         """
         try:
             found = json.loads(Path(file).read_text())
@@ -110,10 +110,10 @@ class Router:
         return cls(ring, tuple(ring.names), source, _hashed(arguments))
 
     def changed(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Router:
-        """The decision after queues are bound (``NAME`` or ``NAME=WEIGHT``) and unbound.
+        """Return the decision after queues are bound (``NAME`` or ``NAME=WEIGHT``) and unbound.
 
         Raises:
-            JumpMQError: a queue is there already, or not there, or a weight is none.
+            JumpMQError: a queue to add is bound already, a queue to remove is not bound, or a weight is invalid.
         """
         if self.ring is None:
             left = dict.fromkeys(self.destinations)
@@ -135,15 +135,15 @@ class Router:
 
     @property
     def weights(self) -> dict[str, int]:
-        """Weights by destination."""
+        """Weights by destination; all 1 for a modulus hash exchange."""
         return dict(self.ring.destinations) if self.ring is not None else dict.fromkeys(self.destinations, 1)
 
     def route(self, keys: pa.Array) -> pa.Array:
-        """Return the destinations of keys, null without destinations.
+        """Return the destination of each key; null for an exchange without destinations.
 
-        Text and octets are hashed as a routing key, header or property of text; integers, truth and floats as a header;
-        timestamps as a header or as the property ``timestamp``, whichever the exchange hashes; a null goes where
-        messages without the header or property go.
+        Keys are hashed as the broker hashes them in messages. Text and octets stand for a routing key, or for a header
+        or property of text; integers, booleans and floats for a header; timestamps for a header or for the property
+        ``timestamp``, whichever the exchange hashes. A null stands for a message without the header or property.
 
         Raises:
             JumpMQError: keys of this type are not hashed.
@@ -153,8 +153,10 @@ class Router:
         return pa.DictionaryArray.from_arrays(self.places(keys), pa.array(self.destinations)).cast(pa.string())
 
     def places(self, keys: pa.Array) -> pa.Array:
-        """Return the destinations as indexes into ``destinations``, which must not be empty; otherwise as
-        :meth:`route`.
+        """Return the destination of each key as an index into ``destinations``, which must not be empty.
+
+        Raises:
+            JumpMQError: keys of this type are not hashed.
         """
         try:
             if self.ring is None:
@@ -168,9 +170,7 @@ class Router:
         return pa.array(self.ring.route_index(_converted(keys, convert, MISSING)), pa.int32())
 
     def places_of_messages(self, properties: pa.Array) -> pa.Array:
-        """Return the destination indexes of messages with these encoded properties, by the hashed
-        header or property.
-        """
+        """Return the destination indexes of messages, by the hashed header or property in encoded properties."""
         return self.places_of(self.hashed_of(properties))
 
     def places_of(self, keys: list[bytes | int | None]) -> pa.Array:
@@ -181,7 +181,7 @@ class Router:
         return pa.array(self.ring.route_index([MISSING if key is None else key for key in keys]), pa.int32())
 
     def hashed_of(self, properties: pa.Array) -> list[bytes | int | None]:
-        """Return the hash keys of messages with these encoded properties; None where missing."""
+        """Return the hash keys of messages from encoded properties; None for a missing header or property."""
         assert self.hashed is not None, "the exchange hashes a header or property"
         kind, name = self.hashed
         place = Properties.place("headers" if kind == "header" else name)
@@ -190,7 +190,7 @@ class Router:
         return list(hash_keys(messages, place, name.encode() if kind == "header" else b"", missing)[0])
 
     def shown(self, key: object) -> str:
-        """A key, for people."""
+        """Return a key as text for people."""
         return bytes(key).decode("utf-8", "replace") if isinstance(key, bytes | bytearray) else str(key)
 
     def _octets(self, keys: pa.Array) -> pa.Array:
@@ -231,13 +231,13 @@ def hashed_by(declared: dict[str, Any]) -> tuple[str, str] | None:
     """Return the header or property that an exchange hashes, as :attr:`Router.hashed`.
 
     Args:
-        declared: its declaration, as the management API has it.
+        declared: the exchange's declaration, as in the management API.
     """
     return _hashed(declared["arguments"]) if _routed_as(declared) in HASHES else None
 
 
 def _routed_as(declared: dict[str, Any]) -> str:
-    """Return the exchange type used for routing: the exchange may delay messages besides."""
+    """Return the exchange type used for routing: for an exchange that delays messages, its ``x-delayed-type``."""
     kind: str = declared["type"]
     return str(declared.get("arguments", {}).get("x-delayed-type")) if kind == "x-delayed-message" else kind
 
@@ -261,7 +261,7 @@ def _destination(binding: dict[str, Any]) -> str:
 
 
 def _weighted(text: str) -> tuple[str, int]:
-    """``NAME`` or ``NAME=WEIGHT``; a name may hold ``=`` itself."""
+    """Parse ``NAME`` or ``NAME=WEIGHT``; the name may contain ``=``."""
     name, equals, weight = text.rpartition("=")
     if not equals:
         name, weight = text, "1"

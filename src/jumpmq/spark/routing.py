@@ -1,4 +1,4 @@
-"""Routing in Spark: the queue of every row, decided as the broker does."""
+"""Routing in Spark: the destination of every row, the same as in the broker."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
 
 PRIVATE_USE = range(0xE000, 0xF900)
-"""Characters without a meaning, in names and in regular expressions."""
+"""Characters of Unicode's private use area: without a meaning in names and in regular expressions."""
 
 
 def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
     """Add a column with the destination.
 
     Args:
-        key: the column that is hashed: text, octets, an integer or a timestamp.
-        ring: of a live exchange (:meth:`Router.from_broker`), of a file of definitions, or made in Python.
+        key: the column to hash: text, octets, an integer or a timestamp.
+        ring: the decision of a live exchange (:meth:`Router.from_broker`) or of a file of definitions
+            (:meth:`Router.from_definitions`), or a ring made in Python.
         column: the name of the new column.
 
     Raises:
@@ -34,10 +35,11 @@ def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "qu
 
 
 def route_messages(frame: DataFrame, router: Router) -> DataFrame:
-    """Add the destination of messages as column ``queue``, by the exchange's hashed header, property or routing key.
+    """Add the destination of messages as column ``queue``, by the header, property or routing key that the exchange
+    hashes.
 
     Args:
-        frame: has the columns ``routing_key`` and ``amqp_properties``.
+        frame: messages, with the columns ``routing_key`` and ``amqp_properties``.
     """
     if router.hashed is None:
         return route(frame, "routing_key", router)
@@ -46,14 +48,14 @@ def route_messages(frame: DataFrame, router: Router) -> DataFrame:
 
 
 def register_route(spark: SparkSession, name: str, ring: Router | HashRing) -> None:
-    """Register a SQL function from the key to the destination."""
+    """Register a SQL function that returns the destination of a key."""
     spark.udf.register(name, _function(_router(ring)))
 
 
 def repartition_by_queue(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
-    """Add a column with the destination, and repartition so that a destination's rows are in one Spark partition.
+    """Add a column with the destination, and move the rows of each destination to one Spark partition.
 
-    A join or a window over the same column then needs no further exchange of rows.
+    A join or a window over the same column then needs no further shuffle.
     """
     router = _router(ring)
     return route(frame, key, router, column).repartition(max(1, len(router.destinations)), col(column))
@@ -64,7 +66,7 @@ def _router(ring: Router | HashRing) -> Router:
 
 
 def _destination(router: Router, key: Column, places: Callable[[pa.Array], pa.Array] | None = None) -> Column:
-    """The destination of a key. What takes time is the way to Python and back, so a number comes back, and no text."""
+    """Return the destination of a key. The transfer from Python takes the time, so the function returns an index."""
     if not router.destinations:
         return lit(None).cast("string")
     found = places or router.places
@@ -83,7 +85,7 @@ def _function(router: Router) -> Callable[..., Column]:
     def decide(keys: pa.Array) -> pa.Array:
         return router.route(keys)
 
-    # Given here, as Spark's reading of type hints does not know annotations that are kept as text.
+    # Set here, because Spark cannot resolve annotations stored as text.
     decide.__annotations__ = {"keys": pa.Array, "return": pa.Array}
     found: Callable[..., Column] = arrow_udf(decide, "string")  # type: ignore[call-overload]
     return found

@@ -1,4 +1,4 @@
-"""From the broker's record batches to Spark's."""
+"""Conversion of the broker's record batches to Spark's."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from jumpmq.spark.schema import OWNER_EPOCH
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return a function from the broker's record batches to Spark's.
+    """Return a function that converts the broker's record batches to Spark's.
 
     Args:
-        schema: the columns that Spark wants.
+        schema: the columns of the result.
     """
     arrow_schema = pa.schema([(field.name, arrow_type(field.dataType)) for field in schema])
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "properties" in columns:
-            from jumpmq.spark.decoding import decoded  # a process that plans queries decodes nothing, and starts sooner
+            from jumpmq.spark.decoding import decoded  # not needed in the processes that plan queries
 
             octets = columns.pop("properties")
             columns |= {"amqp_properties": octets} | decoded(octets, arrow_schema)
@@ -45,7 +45,7 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Cast a column, if its type differs: ``cast`` imports ``pyarrow.compute``, which takes 60 ms."""
+    """Cast a column of another type; a needless ``cast`` would import ``pyarrow.compute``, which takes 60 ms."""
     return column if column.type == type_ else column.cast(type_)
 
 
@@ -60,7 +60,7 @@ _ARROW_TYPES: dict[DataType, pa.DataType] = {
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
-    """Return the Arrow type of a Spark type; PySpark's function for this is not public."""
+    """Return the Arrow type of a Spark type; PySpark's own function is not public."""
     if isinstance(type_, StructType):
         return pa.struct([(field.name, arrow_type(field.dataType)) for field in type_])
     if isinstance(type_, MapType):

@@ -31,7 +31,7 @@ PROPERTIES = (
     .add("user_id", StringType())
     .add("app_id", StringType())
 )
-"""Properties set by the publisher, else null. ``expiration`` is in milliseconds, as in AMQP."""
+"""AMQP's properties; null if the publisher did not set them. ``expiration`` is in milliseconds, as in AMQP."""
 
 SCHEMA = (
     StructType()
@@ -46,21 +46,21 @@ SCHEMA = (
     .add("redelivered", BooleanType())
     .add("amqp_properties", BinaryType())
 )
-"""The columns of a message, unless a query names others. ``seq`` orders the messages of a queue and is never reused.
+"""The columns of a message, by default. ``seq`` orders the messages of a queue, and a number is never reused.
 
-Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and
-arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read. In
-``amqp_properties`` both are as they were published: flags and list of AMQP 0-9-1, section 4.2.6.1.
+Headers are text: numbers in decimal, booleans as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and
+arrays as JSON. Both ``headers`` and ``properties`` are null for a message with malformed properties.
+``amqp_properties`` has headers and properties as published: flags and list of AMQP 0-9-1, section 4.2.6.1.
 """
 
 OWNER_EPOCH = "owner_epoch"
 
 COLUMNS = StructType([*SCHEMA, StructField(OWNER_EPOCH, LongType())])
-"""All columns that a query may name: those of :data:`SCHEMA`, and the number under which a streaming query reads.
+"""All columns that a query may name: those of :data:`SCHEMA`, and the owner epoch.
 
-The number is higher than those of the queue's earlier owners (:mod:`jumpmq.queues.epochs`): what a query has read that
-was superseded meanwhile has a lower one than what its successor reads. It is null in tables and of streams, which have
-no owner, and of queues that several queries share.
+The owner epoch of a queue increases with each new owner (:mod:`jumpmq.queues.epochs`): rows of a superseded query have
+a lower epoch than rows of its successor. The epoch is null in batch reads, for streams, which have no owner, and for
+queues that several queries share.
 """
 
 
@@ -85,6 +85,6 @@ def check_schema(schema: StructType) -> None:
 
 
 def wire_columns(schema: StructType) -> list[str]:
-    """Return the columns to request from the broker: unneeded ones are neither sent nor decoded."""
+    """Return the broker's columns to request; other columns are neither sent nor decoded."""
     wanted = {"properties" if name in OF_PROPERTIES else name for name in schema.names if name != OWNER_EPOCH}
     return sorted(wanted) or ["seq"]

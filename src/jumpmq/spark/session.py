@@ -1,4 +1,4 @@
-"""Session of a streaming query: exclusive reader of a group, with liveness visible to the broker."""
+"""Session of a streaming query: the only reader of a group, with liveness visible to the broker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK = 0.5
-"""Seconds between two looks at the checkpoint's commit log."""
+"""Seconds between two checks of the checkpoint's commit log."""
 
 TAKEOVER = 4.0
-"""Seconds to wait for an older query's session to end; the broker gives a lost connection 2 to return."""
+"""Seconds to wait for the end of an older query's session; after a lost connection the broker waits 2 seconds."""
 
 RETURN = 0.5
 """Seconds before a broken connection is replaced; doubled after every failed attempt."""
@@ -32,9 +32,9 @@ class ReaderSession:
     """Session of a query that reads for a group, kept alive by background threads, however long a batch takes.
 
     Args:
-        query: what the query calls itself; the same after a restart from its checkpoint.
+        query: id of the query; the same after a restart from the query's checkpoint.
         options: options of the query: lease, and sharing of queues.
-        log: the checkpoint's, so that what is complete is acknowledged at once.
+        log: the commit log of the checkpoint, for the acknowledgement of a micro-batch once it is complete.
 
     Raises:
         GroupInUse: another query reads for the group.
@@ -42,19 +42,23 @@ class ReaderSession:
 
     def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: ToldCheckpoints) -> None:
         self.group = group
-        self._client = client  # asks the broker
-        self._query = query  # Spark's name of the query
-        self._lease = options.lease  # seconds until the session lapses
+        self._client = client  # for requests to the broker
+        self._query = query  # id of the query
+        self._lease = options.lease  # seconds without a request until the session expires
         self._shares = options.share_queues  # whether other sessions may read the same queues
-        self._log = log  # of the query: whether another run of it is at work
-        self._patient_until = time.monotonic() + TAKEOVER  # when another query that still reads the queues is an error
-        self._session = self._open_within(TAKEOVER)  # the broker's name of it
-        self._stopped = threading.Event()  # ends its threads
+        self._log = log  # the checkpoint's commit log
+        self._patient_until = time.monotonic() + TAKEOVER  # from then on, queues in use by another query are an error
+        self._session = self._open_within(TAKEOVER)  # the broker's id of the session
+        self._stopped = threading.Event()  # ends the background threads
         for work in (self._renew, self._attend):
             threading.Thread(target=work, name=f"{work.__name__} {group}", daemon=True).start()
 
     def reserve(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Reserve messages as :meth:`Client.reserve`. At first, waits for a query just stopped to leave the queues."""
+        """Reserve messages as :meth:`Client.reserve`; at first, wait some seconds while a stopped query has the queues.
+
+        Raises:
+            QueueInUse: another query reads a queue.
+        """
         wanted = wanted | {"lease": self._lease, "shares": self._shares}
         while True:
             try:
@@ -65,7 +69,7 @@ class ReaderSession:
                 time.sleep(0.2)
 
     def places(self) -> dict[str, dict[str, Any]]:
-        """The group's positions, by queue.
+        """Return the group's positions, by queue.
 
         Raises:
             GroupInUse: another query has taken over.
@@ -73,7 +77,7 @@ class ReaderSession:
         return self._in_session(lambda session: self._client.group(self.group, session))
 
     def stop(self) -> None:
-        """Stop renewing. Reservations stay for the lease, to be found by a restarted query."""
+        """Stop renewing. The broker keeps the reservations for the lease, for a restarted query."""
         self._stopped.set()
 
     def _in_session(self, ask: Callable[[str], T]) -> T:
@@ -85,7 +89,7 @@ class ReaderSession:
             return ask(self._session)
 
     def _open_within(self, seconds: float) -> str:
-        """Open the session, after a wait of at most ``seconds`` for a query just stopped."""
+        """Open the session; wait up to ``seconds`` for the end of a stopped query's session."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -107,7 +111,7 @@ class ReaderSession:
                     continue
                 due = time.monotonic() + self._lease / 3
             except (JumpMQError, OSError):
-                continue  # the next request will say what is wrong
+                continue  # the query's next request raises the error
 
     def _attend(self) -> None:
         pause = 0.0

@@ -1,18 +1,22 @@
-"""The sink: rows of a DataFrame are published, in the order of their partitions, and confirmed.
+"""The sink: publishes the rows of a DataFrame, in the order of each partition, and waits for confirmation.
 
-How it works. A task sends its rows in chunks, each a request that the broker answers when the messages are on disk.
-With each the broker remembers, durably, how many rows it has got of which batch of a writer's partition, and their
-digest. A task that is tried again asks first, and leaves out what is published.
+How it works. A task sends its rows in chunks. A chunk is one request, answered when the messages are on disk. With each
+chunk the broker stores, durably, the progress of the writer's partition: the batch, the number of published rows, and
+their digest. A repeated task first requests the progress, and skips the published rows.
 
-A streaming query is one writer for as long as its checkpoint lives; a batch job, or what runs in ``foreachBatch``, is
-one if it is given a ``txnAppId`` and a ``txnVersion``. A micro-batch of these may be repeated, on other cores perhaps,
-and its rows be divided into other partitions then. So each *attempt* at a batch begins it at the broker, which refuses
-earlier attempts from then on. Its tasks publish nothing new before all that earlier attempts have published was found
-again, in the same order, at the beginning of the same partitions: what is left is then what is not published. If it
-is not found, the attempt fails.
+A *writer* publishes batches. A streaming query is one writer for as long as its checkpoint exists. A batch job, or a
+write within ``foreachBatch``, is one writer for all writes with the same ``txnAppId``, and ``txnVersion`` is the number
+of the batch; without these options, each job is a writer of its own.
 
-Spark may run a task twice at once (speculation). The two overtake each other: one whose chunk does not follow what is
-published asks how far the other has got, and goes on behind that once it has found the same rows.
+Spark may repeat a batch, perhaps on another number of cores, and then divide its rows into other partitions. So each
+*attempt* first begins the batch at the broker, which then refuses rows of earlier attempts. The tasks of an attempt
+publish no row until they have found all rows published by earlier attempts again, in the same order, at the beginning
+of the same partitions. The other rows are then exactly the unpublished ones. If the rows are not found, the attempt
+fails.
+
+Spark may run a task twice at once (speculation), and the two tasks overtake each other. A task whose chunk does not
+continue the published rows requests the progress of the other task, finds the same rows among its own, and continues
+after them.
 """
 
 from __future__ import annotations
@@ -57,24 +61,24 @@ from jumpmq.spark.options import (
 from jumpmq.spark.publishable import check_publishable, publishable
 
 MAX_VERSION = (1 << 53) - 1
-"""Highest number of a batch: JSON has no exact numbers beyond."""
+"""Highest number of a batch, as JSON has no exact integers beyond."""
 
 CHUNK_ROWS = 20_000
 CHUNK_OCTETS = 8 << 20
 """Maximum size of a chunk, in rows and octets: the broker publishes a chunk at once.
 
-So many rows are two of Spark's record batches, where it is not told otherwise, and as many as the broker takes at once
-for queues that may refuse some. A request costs the broker as much as 3,000 rows.
+20,000 rows are two of Spark's record batches, by Spark's default, and the maximum that the broker takes at once for
+queues that may refuse messages. A request costs the broker as much as 3,000 rows.
 """
 
 OTHER_ROWS = (
-    "a batch was tried again with other rows, in another order, or in other partitions, than those that are published "
-    "already; nothing was published twice: run it on as many cores as before, and sort it within its partitions"
+    "a batch was repeated with other rows, in another order, or in other partitions than the published rows; no row "
+    "was published twice: run the batch on as many cores as before, and sort its rows within partitions"
 )
 
 ONE_NODE = (
-    "option 'url' names several nodes: what is published is remembered at one, so that a retry at another would "
-    "publish it again; give one URL where rows are written, always the same"
+    "option 'url' names several nodes: one node keeps the progress of a write, so that a retry at another node would "
+    "publish rows again; give one URL for writes, always the same"
 )
 
 PASSED_OVER = (
@@ -86,7 +90,7 @@ FENCED = "another attempt at the same batch has begun"
 LOOK = 0.1
 """Seconds between two checks for published rows found by parallel tasks."""
 
-REFUSED = "a queue that is full refuses messages, as its x-overflow says: make room, and write again"
+REFUSED = "a queue that is full refuses messages, by its x-overflow: make room, and write again"
 
 
 @dataclass(frozen=True)
@@ -94,16 +98,16 @@ class SinkOptions:
     """Options set by ``.option(...)`` on a write; names are not case-sensitive.
 
     Attributes:
-        broker: where to.
+        broker: the broker to publish to.
         exchange: publish to this exchange, with the column ``routing_key``; "" for the default exchange.
         queue: target queue. Give ``queue``, ``exchange``, or a column of one of these names.
-        on_unroutable: ``onUnroutable``, ``fail`` (unless given) or ``drop``: what becomes of rows that reach no queue.
-        undelivered_to: ``deadLetterExchange``: the exchange that gets rows that reach no queue, and those that a full
-            queue refuses; None where these fail.
-        persistent: ``deliveryMode``, ``persistent`` (unless given) or ``transient``: whether rows that have no delivery
-            mode are persistent. An earlier name is ``persistent``, ``true`` or ``false``.
-        app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once, and one with a lower
-            version, or of another streaming query with the same, is refused.
+        on_unroutable: ``onUnroutable``: treatment of rows that reach no queue, ``fail`` (the default) or ``drop``.
+        undelivered_to: ``deadLetterExchange``: the exchange for rows that reach no queue, and for rows that a full
+            queue refuses; None to fail on such rows.
+        persistent: ``deliveryMode``: delivery mode of rows without one, ``persistent`` (the default) or ``transient``.
+            The option's earlier name is ``persistent``, with ``true`` or ``false``.
+        app, version: ``txnAppId`` and ``txnVersion``: a batch with the same pair is published once. A batch with a
+            lower version is refused, and so is a batch with the same pair from another streaming query.
     """
 
     broker: BrokerAddress
@@ -117,22 +121,22 @@ class SinkOptions:
 
     @property
     def names(self) -> tuple[bool, bool]:
-        """True for a default exchange, and for a default queue of rows without one."""
+        """Whether there is a default exchange, and whether there is a default queue, for rows without one."""
         return self.exchange is not None, self.queue is not None
 
     @property
     def target(self) -> str:
-        """A short name of the exchange or queue that is the target of rows without one; empty if the rows name it."""
+        """A hash of the default exchange or queue; empty if the rows name their targets."""
         if self.exchange is None and self.queue is None:
             return ""
         return hashlib.sha256(repr((self.exchange, self.queue)).encode()).hexdigest()[:16]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Check the options of a write.
+        """Validate the options of a write.
 
         Raises:
-            JumpMQError: one is missing, unknown, or makes no sense.
+            JumpMQError: an option is missing, unknown, or has an invalid value.
         """
         ignored = {"path", "checkpointlocation", "queryname"}  # options of Spark itself
         given = known({name: value for name, value in options.items() if name.lower() not in ignored}, SINK_OPTIONS)
@@ -158,7 +162,7 @@ def _delivery_mode(name: str, value: str) -> bool:
 
 
 def _short(parse: Callable[[str, str], str]) -> Callable[[str, str], str]:
-    """Return a parser that refuses more octets than a name has."""
+    """Return a parser that refuses texts longer than an AMQP name."""
 
     def read(name: str, value: str) -> str:
         if len(value.encode(errors="surrogatepass")) > MAX_NAME:
@@ -169,7 +173,7 @@ def _short(parse: Callable[[str, str], str]) -> Callable[[str, str], str]:
 
 
 def _version(name: str, value: str) -> int:
-    """Parse a number of a batch."""
+    """Parse the number of a batch."""
     if (found := whole(name, value)) > MAX_VERSION:
         raise JumpMQError(f"option '{name}' is at most {MAX_VERSION}, not {value}")
     return found
@@ -193,11 +197,15 @@ Reached = Callable[[], Mapping[str, Any] | None]
 
 @dataclass
 class Written(WriterCommitMessage):
-    """Result of a task: published rows.
+    """Result of a task: numbers of rows.
 
     Attributes:
-        passed_over: rows of a batch that is complete, and so not published again.
-        known: rows of that batch; None if the batch is new, or the number unknown.
+        published: number of published rows.
+        dropped: number of rows that reached no queue, and were dropped.
+        undelivered: number of rows published to the exchange for undelivered messages instead.
+        writer: name of the writer.
+        passed_over: number of skipped rows, as the batch was complete before.
+        known: number of rows of the complete batch; None if the batch is new, or the number unknown.
         repeats: True within a streaming query, which may repeat a batch.
     """
 
@@ -237,10 +245,11 @@ class MessageWriter:
         """Publish a partition's rows, except those published by an earlier attempt of the task.
 
         Args:
-            writer, part: who publishes, and which of its partitions; the writer is open, or nothing is published.
+            writer: name of the writer; the broker refuses rows of a writer that is not open.
+            part: number of the partition.
 
         Raises:
-            JumpMQError: a row cannot be published; those of its chunk and later ones are not.
+            JumpMQError: a row cannot be published; the other rows of its chunk and later rows are not published either.
         """
         client = Client(self._options.broker, met=True)
         rows = UnpublishedRows(self._publishable(batches), client.writer(writer, part), self.chunk_rows)
@@ -253,13 +262,13 @@ class MessageWriter:
         """Publish a partition's rows of a repeatable batch, except published ones.
 
         Args:
-            attempt: the same for all tasks that publish the batch together.
-            origin: the streaming query that numbers the batches, and after a space the target; empty where the query is
-                part of the writer's name.
+            attempt: id of the attempt, the same for all tasks of the attempt.
+            origin: id of the streaming query that numbers the batches, a space, and the target; empty if the query's id
+                is part of the writer's name.
 
         Raises:
-            JumpMQError: a row cannot be published; or the batch is divided otherwise than before, or another attempt
-                has begun: nothing new is published then.
+            JumpMQError: a row cannot be published. Or, with no further row published: the rows or their partitions
+                differ from an earlier attempt, or another attempt has begun.
         """
         client, written = Client(self._options.broker, met=True), Written(writer=writer)
         begun = client.begin_batch(writer, batch, attempt, origin)
@@ -296,7 +305,7 @@ class MessageWriter:
         """Wait until the tasks of an attempt have found all rows published by earlier attempts.
 
         Raises:
-            JumpMQError: they do not, or another attempt has begun.
+            JumpMQError: they have not within ``brokerRetrySeconds``, or another attempt has begun.
         """
         until = time.monotonic() + self._options.broker.retry_seconds
         while True:
@@ -331,16 +340,16 @@ class MessageWriter:
     def _publish_chunk(
         self, client: Client, table: pa.Table, before: RowsDigest, query: dict[str, Any], written: Written
     ) -> RowsDigest:
-        """Publish a chunk, in parts where that is too much at once, or more than a queue has room for.
+        """Publish a chunk; halve a chunk that is too large for a request, or for a queue's room.
 
-        The broker takes a chunk as a whole or not at all, so that a retry goes on with the very row that was refused.
+        The broker takes a chunk as a whole or not at all, so that a retry continues with exactly the refused row.
 
         Args:
-            before: of the rows that are published.
-            written: is added to.
+            before: digest of the published rows.
+            written: result of the task, updated.
 
         Returns:
-            the digest of all rows that are published now.
+            Digest of the published rows, including this chunk.
         """
         after = before.copy()
         after.update(table)
@@ -379,7 +388,7 @@ class BatchWriter(MessageWriter, DataSourceArrowWriter):
         self._writer = options.app or f"spark-{uuid.uuid4().hex}"
         self._batch = options.version or 0
         self._attempt = uuid.uuid4().hex
-        if options.app is None:  # known to this job only, and closed when it ends: a task that goes on is refused
+        if options.app is None:  # a writer of this job only: a task that outlives the job is refused
             self._client.open_writer(self._writer)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -405,11 +414,12 @@ class BatchWriter(MessageWriter, DataSourceArrowWriter):
         self._forget()
 
     def _require_same_rows(self, written: list[Written]) -> None:
-        """Refuse a repeated batch with another number of rows; within a streaming query, which would repeat the batch
-        for ever, print a warning instead.
+        """Refuse a complete batch that is repeated with another number of rows.
+
+        Within a streaming query print a warning instead, as the query would repeat the batch forever.
 
         Raises:
-            JumpMQError: the batch is complete, and has another number of rows.
+            JumpMQError: the number of rows differs.
         """
         known = next((one.known for one in written if one.known is not None), None)
         found = sum(one.passed_over for one in written)
@@ -449,19 +459,19 @@ class StreamWriter(MessageWriter, DataSourceStreamArrowWriter):
 
 
 def tell(messages: list[WriterCommitMessage | None]) -> None:
-    """Say on stderr how many messages were dropped, or went to the exchange for such, if any did."""
+    """Print the numbers of dropped and of undelivered messages on stderr, unless 0."""
     written = [one for one in messages if isinstance(one, Written)]
     if dropped := sum(one.dropped for one in written):
         print(f"jumpmq: {dropped} messages reached no queue and were dropped", file=sys.stderr)
     if undelivered := sum(one.undelivered for one in written):
-        print(f"jumpmq: {undelivered} messages went to the exchange for undelivered ones", file=sys.stderr)
+        print(f"jumpmq: {undelivered} messages went to the exchange for undelivered messages", file=sys.stderr)
 
 
 class RowsDigest:
     """A digest of rows, independent of batch boundaries.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
     """
 
     def __init__(self) -> None:
@@ -469,7 +479,7 @@ class RowsDigest:
         self._columns: dict[str, tuple[hashlib._Hash, hashlib._Hash]] = {}
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add rows of text or octets."""
+        """Add rows; columns are of text or octets."""
         self.rows += len(batch)
         for name in batch.schema.names:
             lengths, octets = self._columns.setdefault(name, (hashlib.sha256(), hashlib.sha256()))
@@ -489,7 +499,7 @@ class RowsDigest:
         return found
 
     def hexdigest(self) -> str:
-        """The digest of all rows so far."""
+        """Return the digest of all rows added so far."""
         parts = (part.digest() for name in sorted(self._columns) for part in self._columns[name])
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -498,15 +508,15 @@ class UnpublishedRows:
     """The unpublished rows of a partition, after the published ones.
 
     Args:
-        place: how far an earlier attempt has got; None, or one without rows, if there was none.
+        place: progress of an earlier attempt; without an earlier attempt None, or a progress of 0 rows.
         chunk_rows: maximum number of rows of a chunk.
 
     Attributes:
-        digest: of the rows that are published.
-        ended: True after the last row.
+        digest: digest of the published rows.
+        ended: True if all rows were published before.
 
     Raises:
-        JumpMQError: the rows are others than those that are published.
+        JumpMQError: the rows differ from the published rows.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None, chunk_rows: int) -> None:
@@ -527,8 +537,8 @@ class UnpublishedRows:
         """Skip rows published meanwhile by a parallel task.
 
         Args:
-            place: how far it has got.
-            chunk: the last given chunk, not yet published.
+            place: progress of the parallel task.
+            chunk: the last chunk from :meth:`chunks`, not yet published.
 
         Raises:
             JumpMQError: the rows differ from the published rows.
@@ -538,8 +548,9 @@ class UnpublishedRows:
 
 
 def _lengths(column: pa.Array) -> bytes:
-    """Return the octets of a column's lengths, as numbers of 32 bits, -1 for null; without the import of pandas, for
-    which pyarrow asks where it is given a number of Python's.
+    """Return the lengths of a column's values as 32-bit integers, -1 for null, in octets.
+
+    Computed with numpy: pyarrow's computations with Python numbers would import pandas.
     """
     count = len(column)
     if not count:
@@ -552,7 +563,7 @@ def _lengths(column: pa.Array) -> bytes:
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
-    """Return start and end of a column's values in the buffer, for text or octets."""
+    """Return start and end of a column's values in its buffer; the column is of text or octets."""
     offsets = pa.Array.from_buffers(pa.int32(), column.offset + len(column) + 1, [None, column.buffers()[1]])
     return offsets[column.offset].as_py(), offsets[-1].as_py()
 
@@ -563,8 +574,8 @@ def _behind(
     """Yield the rows after the published rows.
 
     Args:
-        place: how far an earlier attempt has got; None if there was none.
-        digest: is given the rows that are left out.
+        place: progress of an earlier attempt; None without one.
+        digest: updated with the skipped rows.
 
     Raises:
         JumpMQError: the rows differ from the published rows.
@@ -600,7 +611,7 @@ def _chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
 
 
 def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that are no larger than a chunk, as far as rows can be parted."""
+    """Yield a batch in parts no larger than a chunk; a larger row is a part of its own."""
     if len(batch) > 1 and (len(batch) > most or batch.nbytes > CHUNK_OCTETS):
         middle = most if len(batch) > most else len(batch) // 2
         yield from _cut(batch.slice(0, middle), most)

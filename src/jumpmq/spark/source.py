@@ -42,14 +42,14 @@ URL_VARIABLE = "JUMPMQ_URL"
 class JumpMQDataSource(DataSource):
     """The format ``jumpmq``, with the options of :class:`SourceOptions` and the columns of :data:`COLUMNS`.
 
-    Spark does not tell a Python source which columns a query needs. A user who needs few of them can say so with
-    the option ``columns``, or ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
+    Spark does not tell a Python source which columns a query needs. Users can name them with the option ``columns``, or
+    with ``.schema("queue string, body binary")``: other columns are then neither sent nor decoded.
 
-    Each kind of reader and writer is imported where it is made, as a query waits for that and needs one.
+    Readers and writers are imported on use: a query waits for imports, and needs one of them.
 
     Attributes:
-        parallelism: how many tasks run at once; None where that is not known.
-        session: options of the broker that the session's configuration has, for queries that give no ``url``.
+        parallelism: number of tasks that run at once; None if unknown.
+        session: the broker's options in the session's configuration, for queries without ``url``.
     """
 
     parallelism: int | None = None
@@ -61,7 +61,9 @@ class JumpMQDataSource(DataSource):
 
     @property
     def given(self) -> Mapping[str, str]:
-        """The query's options; with those of the session where the query gives no ``url``, or of ``JUMPMQ_URL``."""
+        """The query's options; without ``url``, also the session's options or, if the session has none, the URL in
+        ``JUMPMQ_URL``.
+        """
         options = dict(self.options)
         if "url" in (name.lower() for name in options):
             return options
@@ -69,7 +71,7 @@ class JumpMQDataSource(DataSource):
         return {**defaults, **options}
 
     def schema(self) -> StructType:
-        """The columns of :data:`SCHEMA`, or of the option ``columns``, once the options are found to make sense."""
+        """Return the columns of the option ``columns``, or :data:`SCHEMA`; validates the options."""
         columns = SourceOptions.parse(self.given).columns
         return SCHEMA if columns is None else StructType([COLUMNS[name] for name in columns])
 
@@ -112,7 +114,7 @@ class JumpMQDataSource(DataSource):
             return WaitingReader(options, partial(self._reader_of, options=options, schema=schema))
 
     def _reader_of(self, streams: bool, options: SourceOptions, schema: StructType) -> Reader:
-        """The streaming reader of streams, or of queues by reservations."""
+        """Return the streaming reader of streams, or of other queues, which reserves messages."""
         if streams:
             from jumpmq.spark.streams.reader import OffsetStreamReader
 
@@ -130,13 +132,14 @@ class ReadySlices(QueueSlices):
 
 
 class QueueReader(DataSourceReader):
-    """Reads ready messages without consuming them; of streams, the messages between two offsets.
+    """Reads ready messages of queues without consuming them, and messages of streams between two offsets.
 
-    In other queues, messages that arrive after planning are not read; those that are consumed between planning and
-    reading are missed. A partition has them in the order of delivery, and a queue with priorities is one partition.
+    The ready messages of a queue are fixed by planning: messages that arrive later are not read, and messages consumed
+    between planning and reading are missing. A partition has messages in the order of delivery. A queue with priorities
+    is one partition.
 
-    It takes no filters: Spark shares one plan between all scans of a DataFrame, so that a filter that one query pushed
-    down would take rows from all others.
+    The reader accepts no filters: Spark shares one plan between all scans of a DataFrame, so that a filter pushed down
+    by one query would remove rows from all others.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
@@ -176,7 +179,7 @@ class QueueReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, OffsetRanges):
             yield from read_ranges(partition, self._options, self._schema)
-        if not isinstance(partition, ReadySlices):  # Spark's stand-in where there is no partition at all
+        if not isinstance(partition, ReadySlices):  # Spark's placeholder for a plan without partitions
             return
         columns, convert = wire_columns(self._schema), converter(self._schema)
         client = client_of(self._options.broker, met=True)
@@ -188,7 +191,7 @@ class QueueReader(DataSourceReader):
 
 
 def _by_seq(piece: QueueRange, found: dict[str, int]) -> list[str | int]:
-    """A piece as a range of ``seq``, as if the numbers of the queue's messages had gaps of one size."""
+    """Return a piece as a range of ``seq``, as if the message numbers of the queue were evenly spaced."""
     first, span = found["first_seq"], found["last_seq"] + 1 - found["first_seq"]
     start, end = (first + span * place // found["messages"] for place in (piece.first, piece.first + piece.count))
     return [piece.queue, start, end - 1]

@@ -1,4 +1,4 @@
-"""Uniformity of keys and messages over queues."""
+"""Uniformity of the distribution of keys and messages over queues."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
 
 HOT_KEYS = 20
-"""Number of most frequent keys listed."""
+"""Number of most frequent keys to list."""
 
 COUNTS = "queue string, keys bigint, messages bigint, hot array<struct<key: string, messages: bigint>>"
-"""Result of a partition of distinct keys, per queue."""
+"""Columns of the counts of a partition: a row per queue."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,13 @@ class SpreadTest:
     """Pearson's chi-squared test of the counted ``keys`` or ``messages``.
 
     Attributes:
-        p_value: how likely an even hash is to stray as far.
-        critical_05, critical_01: the statistics that it exceeds with probability 0.05 and 0.01.
-        largest_deviation: of a queue from what is expected, as a share of that.
+        over: ``keys`` or ``messages``.
+        buckets: number of queues.
+        statistic: the chi-squared statistic.
+        degrees: degrees of freedom.
+        p_value: probability that a uniform hash gives a statistic at least as high.
+        critical_05, critical_01: values that the statistic of a uniform hash exceeds with probability 0.05 and 0.01.
+        largest_deviation: largest deviation of a queue's count from the expected count, as a share of the latter.
     """
 
     over: str
@@ -58,7 +62,7 @@ class SpreadTest:
 
 @dataclass(frozen=True)
 class HotKey:
-    """A frequent key; ``share`` of all messages."""
+    """A frequent key, and the ``share`` of its messages in all messages."""
 
     key: str
     queue: str
@@ -68,10 +72,13 @@ class HotKey:
 
 @dataclass(frozen=True)
 class Uniformity:
-    """The whole report.
+    """Report on uniformity.
 
     Attributes:
-        hot_share_of_skew: how much of the messages' unevenness goes when the hot keys are left out, from 0 to 1.
+        shares: counts by queue.
+        tests: the tests of keys and of messages.
+        hot_keys: the most frequent keys, at most 20, with more than twice the mean number of messages.
+        hot_share_of_skew: share of the messages' unevenness caused by the hot keys, from 0 to 1.
     """
 
     shares: list[Share]
@@ -80,7 +87,7 @@ class Uniformity:
     hot_share_of_skew: float
 
     def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """``queues``, ``tests`` and ``hot_keys`` as DataFrames."""
+        """Return ``queues``, ``tests`` and ``hot_keys`` as DataFrames."""
         queues = (
             "queue string, weight bigint, keys bigint, messages bigint, expected_keys double, expected_messages double"
         )
@@ -100,11 +107,11 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
     """Count keys and messages by destination, and test the counts against the weights.
 
     Args:
-        frame: a row a message.
-        key: the column that is hashed.
+        frame: a row per message.
+        key: the column to hash.
 
     Raises:
-        JumpMQError: there is no such column, or no row, or no destination.
+        JumpMQError: the column does not exist, or there is no row, or no destination.
     """
     router = Router.of(ring) if isinstance(ring, HashRing) else ring
     if not router.destinations:
@@ -114,7 +121,7 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
     distinct = frame.groupBy(col(key).alias("key")).agg(count("*").alias("messages"))
     rows = distinct.mapInArrow(_counter(router), COUNTS).collect()
     if not rows:
-        raise JumpMQError("there are no rows to look at")
+        raise JumpMQError("there are no rows to test")
     counted: dict[str, tuple[int, int]] = {}
     for row in rows:
         keys, messages = counted.get(row["queue"], (0, 0))
@@ -137,7 +144,7 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
 
 
 def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function to count a partition's distinct keys, and the messages of the keys."""
+    """Return a function that counts the distinct keys of a partition, and their messages, by queue."""
 
     def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted: Counter[tuple[str, str]] = Counter()
@@ -187,7 +194,7 @@ def shares_of(counted: Mapping[str, tuple[int, int]], weights: Mapping[str, int]
 
 
 def spread_test(over: str, counts: Mapping[str, int], weights: Mapping[str, int]) -> SpreadTest:
-    """The test of some counts."""
+    """Test counts of queues against their weights."""
     found, wanted = [counts[queue] for queue in weights], list(weights.values())
     result = chi_squared_test(found, wanted)
     expected = [sum(found) * weight / sum(wanted) for weight in wanted]
@@ -206,6 +213,6 @@ def _hot_share_of_skew(shares: list[Share], hot: list[HotKey], weights: Mapping[
 
 
 def _skew(counts: Mapping[str, int], weights: Mapping[str, int]) -> float:
-    """Return the number of excess messages."""
+    """Return the number of messages above the expected counts."""
     everything, weight = sum(counts.values()), sum(weights.values())
     return sum(abs(counts[queue] - everything * weights[queue] / weight) for queue in weights) / 2

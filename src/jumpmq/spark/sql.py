@@ -34,7 +34,7 @@ def _texts(arguments: dict[str, Any]) -> dict[str, str]:
     """Return a call's arguments as options of the source.
 
     Raises:
-        JumpMQError: the queues are missing, or an argument is null or no text.
+        JumpMQError: the queues are missing, or an argument is null or not text.
     """
     for name, value in ({"queues": None} | arguments).items():
         if not isinstance(value, str):
@@ -46,10 +46,10 @@ def _texts(arguments: dict[str, Any]) -> dict[str, str]:
 
 
 def register_function(spark: SparkSession, source: type[JumpMQDataSource]) -> None:
-    """Make the table function ``jumpmq_queue(queues [, url => ...] [, vhost => ...])`` known to a session."""
+    """Register the table function ``jumpmq_queue(queues [, url => ...] [, vhost => ...])`` with a session."""
 
     class QueueFunction:
-        """Ready messages of queues as a table; a single task reads all."""
+        """Ready messages of queues as a table; a single task reads all messages."""
 
         def eval(
             self, queues: pa.Array | None = None, url: pa.Array | None = None, vhost: pa.Array | None = None

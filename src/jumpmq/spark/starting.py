@@ -1,19 +1,20 @@
-"""Streaming queries as they start, seen from the driver, where source, sink and checkpoint of a query are known.
+"""Checks of a streaming query at its start, in the driver, where source, sink and checkpoint of a query are known.
 
-How it works. Spark tells its listeners of a query's start in the query's own thread, before it plans the first
-micro-batch. What a listener finds out then can still keep a query from beginning:
+How it works. Spark calls its listeners at a query's start in the query's own thread, before the first micro-batch is
+planned. So a listener can still refuse the query:
 
-- Spark's sinks of files (Parquet, CSV, JSON) note the numbers of the micro-batches that a table has in its folder
-  ``_spark_metadata``, and pass over a micro-batch whose number is there. A query with another checkpoint numbers its
-  micro-batches from 0 again, so that its messages would be acknowledged and written nowhere. Such a query is refused.
-  A table without micro-batches tells nothing yet: a query claims it by a file (:data:`CLAIM`), so that a query of
-  another process is refused too. The file goes when the query ends.
-- A sink in Python is told the columns' types only. A constant that cannot be published is refused before the first
+- Spark's file sinks (Parquet, CSV, JSON) record the numbers of a table's micro-batches in the folder
+  ``_spark_metadata``, and skip a micro-batch with a recorded number. A query with another checkpoint numbers its
+  micro-batches from 0 again, so that its messages would be acknowledged and not written. Such a query is refused. For a
+  table without micro-batches, the query writes a claim file (:data:`CLAIM`), so that a second query, also of another
+  process, is refused. The file is deleted at the end of the query.
+- Spark gives a Python sink the columns' types only. A constant that cannot be published is refused before the first
   micro-batch is read (:mod:`jumpmq.spark.constants`).
-- The process that plans a query is not told the query's checkpoint. A file of the temporary folder tells it
-  (:mod:`jumpmq.spark.told`), so that a micro-batch is acknowledged as soon as Spark has noted that it is complete.
+- Spark does not give the query's checkpoint to the process that plans the query. The listener writes it to a file in
+  the temporary folder (:mod:`jumpmq.spark.told`), so that a micro-batch is acknowledged as soon as Spark's commit log
+  has it.
 
-Over Spark Connect, and in a session without :func:`jumpmq.spark.register`, nothing listens.
+Over Spark Connect, and in a session without :func:`jumpmq.spark.register`, there is no listener.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LOG_OF_FILES = "_spark_metadata"
 """Subfolder of a table with the log of Spark's file sink."""
 
 CLAIM = "_jumpmq_query"
-"""File of a table with the id of the query that writes to it, while the table has no micro-batch."""
+"""File in a table without micro-batches, with the id of the query that writes to the table."""
 
 _FILE_SINK = re.compile(r"FileSink\[(.*)\]", re.DOTALL)
 
@@ -43,7 +44,7 @@ _listening: set[str] = set()
 
 
 def listen(spark: SparkSession) -> None:
-    """Check all streaming queries of a session that start from now on."""
+    """Check all streaming queries of a session that start after this call."""
     from pyspark import SparkContext
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -58,7 +59,7 @@ def listen(spark: SparkSession) -> None:
 
 
 class StartListener:
-    """A listener in Java's terms: events stay in the JVM, as only the first one of a query is of interest."""
+    """A listener by Java's interface: events stay in the JVM, as only start and end of a query matter."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -69,7 +70,7 @@ class StartListener:
             table = look_at(self._spark, self._spark.streams._jsqm.get(event.id()))
             if table is not None:
                 self._claimed[str(event.runId())] = table
-        except Exception:  # the query runs without what was found out here
+        except Exception:  # the query runs unchecked
             traceback.print_exc(file=sys.stderr)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -80,7 +81,7 @@ class StartListener:
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         if (table := self._claimed.pop(str(event.runId()), None)) is not None:
-            with suppress(Exception):  # the file system, or Spark, is gone: the file says what to do
+            with suppress(Exception):  # file system or Spark is gone: the file stays, and claim() tells the remedy
                 file, files = _file(self._spark, f"{table}/{CLAIM}")
                 files.delete(file, False)
 
@@ -92,7 +93,7 @@ def look_at(spark: SparkSession, query: Any) -> str | None:
     """Check a starting query; return the table that the query has claimed, if any.
 
     Args:
-        query: Spark's, in the JVM.
+        query: Spark's query, in the JVM.
     """
     execution = query.streamingQuery()
     plan = execution.analyzedPlan()
@@ -128,9 +129,9 @@ def also_written(spark: SparkSession, query: Any, table: str) -> str | None:
     for one in spark.streams._jsqm.active():
         if one.id() != query.id() and one.streamingQuery().sink().toString() == f"FileSink[{table}]":
             return (
-                f"{table} is also written by the running query {one.id()}: Spark passes over a micro-batch whose "
-                "number the table has from the other query, and its messages would be written nowhere. Nothing was "
-                "taken. Give each query a path of its own, or make one query of both sources, with unionByName"
+                f"{table} is also written by the running query {one.id()}: Spark skips a micro-batch whose number the "
+                "table has from the other query, and its messages would not be written. No message was taken. Give "
+                "each query a path of its own, or make one query of both sources, with unionByName"
             )
     return None
 
@@ -140,7 +141,7 @@ def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
 
     Args:
         table: the folder that the query writes to.
-        checkpoint: the query's.
+        checkpoint: the query's checkpoint.
     """
     has = last_number(spark, f"{table}/{LOG_OF_FILES}")
     done = last_number(spark, f"{checkpoint}/offsets")
@@ -149,9 +150,9 @@ def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
     known = "none" if done is None else f"those up to {done}"
     return (
         f"{table} has micro-batches up to number {has} of a query with another checkpoint, and {checkpoint} has "
-        f"{known}: Spark would pass over the next ones, and their messages would be written nowhere. Nothing was "
-        "taken. Write to another path, or with the checkpoint that the table was begun with; "
-        "`jumpmq pipeline archive --continue` goes on with another"
+        f"{known}: Spark would skip the next micro-batches, and their messages would not be written. No message was "
+        "taken. Write to another path, or use the checkpoint of the table's first query; "
+        "`jumpmq pipeline archive --continue` continues with another checkpoint"
     )
 
 
@@ -179,20 +180,20 @@ def claim(spark: SparkSession, query: str, table: str) -> str | None:
         return None
     return (
         f"{table} is also written by query {owner}, of another session or process: Spark would "
-        "pass over micro-batches of one of the two, and their messages would be written nowhere. Nothing was taken. "
+        "skip micro-batches of one of the two, and their messages would not be written. No message was taken. "
         f"Write to another path; or, if that query does not run any more, delete {location}"
     )
 
 
 def _file(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """Return a path of Hadoop's, and its file system."""
+    """Return a Hadoop path and its file system."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 
 def last_number(spark: SparkSession, folder: str) -> int | None:
-    """Return the highest number in a log of Spark; None if the log is empty or missing."""
+    """Return the highest micro-batch number in a log of Spark; None if the log is empty or missing."""
     path, files = _file(spark, folder)
     if not files.exists(path):
         return None
@@ -227,7 +228,7 @@ def _writes_jumpmq(execution: Any) -> bool:
 
 
 def _refuse(jvm: Any, query: Any, execution: Any, reason: str) -> None:
-    """End a query with an error before the start, as if failed at once."""
+    """End a starting query with an error."""
     error = f"jumpmq.spark.errors.JumpMQError: {reason}"
     print(f"jumpmq: query refused: {reason}", file=sys.stderr)
     package = execution.state().get().getClass().getPackageName()
@@ -237,4 +238,4 @@ def _refuse(jvm: Any, query: Any, execution: Any, reason: str) -> None:
     nothing = jvm.PythonUtils.toScalaMap({})
     failure = jvm.org.apache.spark.sql.streaming.StreamingQueryException(error, cause, "STREAM_FAILED", nothing)
     getattr(execution, "streamDeathCause_$eq")(failure)
-    execution.state().set(ended)  # the query does not begin, and raises the reason
+    execution.state().set(ended)  # the query then ends at once, and raises the error

@@ -1,24 +1,23 @@
-"""The streaming reader: a query as a consumer with the micro-batch as prefetch.
+"""The streaming reader of queues: a query is a consumer, and a micro-batch its prefetch.
 
 How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "broker": IDENTITY, "source": TEXT, "queues": {QUEUE:
-RESERVATION, ...}, "cut": {...}, "seen": {...}}``: up to which reservation the query's group has got in each queue, how
-the micro-batch that ends there is divided into partitions, and what the broker's data directories had then, so that
-older ones are noticed. Spark keeps offsets in the query's checkpoint, and its order of
-events is
+RESERVATION, ...}, "cut": {...}, "seen": {...}}``. ``queues`` has the last reservation of the query's group in each
+queue. ``cut`` is the division of the micro-batch that ends there into partitions. ``seen`` is the state of the broker's
+data directories then, to detect restored backups. Spark keeps offsets in the query's checkpoint. The order of events is
 
-1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
-   asked. So the broker acknowledges everything up to ``start``, and reserves more.
-2. Spark writes the new end to the checkpoint's offset log, asks for ``partitions(start, end)``, and its tasks ``read``
-   them. The broker answers the same rows however often.
-3. Spark notes in the checkpoint's commit log that the micro-batch is complete.
+1. ``latestOffset(start)``: Spark calls it after the micro-batch that ended at ``start`` is complete, sink included. So
+   the broker acknowledges all reservations up to ``start``, and reserves more messages.
+2. Spark writes the new end to the checkpoint's offset log and calls ``partitions(start, end)``, and its tasks ``read``
+   the partitions. The broker answers every repeated read with the same rows.
+3. Spark writes the completed micro-batch to the checkpoint's commit log.
 
-A query that dies between 2 and 3 is restarted at 2, with the same offsets; others go on at 1. What
-was reserved but never got into an offset log is outstanding still, and goes into the next micro-batch. A query leaves
-nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does. A query that knows its
-checkpoint (:mod:`jumpmq.spark.told`) reads the commit log too, and acknowledges soon after 3.
+A query that dies between 2 and 3 restarts at 2, with the same offsets; otherwise a query restarts at 1. Reservations
+that are in no offset log stay outstanding, and become part of the next micro-batch. A query leaves no unacknowledged
+message if it ends with a 1 that finds no further message, as ``availableNow`` does. A query that knows its checkpoint
+(:mod:`jumpmq.spark.told`) reads the commit log too, and acknowledges soon after 3.
 
-Spark's ``commit`` comes too late to be of use: for a micro-batch it is called when the next one has been planned, and
-for the last one never. ``stop`` is never called either: Spark kills the process that plans.
+Spark's ``commit`` is too late to be of use: Spark calls it for a micro-batch after the next one is planned, and never
+for the last one. Spark never calls ``stop`` either, but kills the process that plans.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_orig
 from jumpmq.spark.told import ToldCheckpoints
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait before reporting no news: without a trigger, Spark asks again at once."""
+"""Seconds to wait before an answer without new messages, because without a trigger, Spark asks again at once."""
 
 UNREAD_LOOK = 10.0
 """Seconds between two checks for queues without readers."""
@@ -60,10 +59,10 @@ Offset = dict[str, Any]
 GO_ON = "set option 'failOnDataLoss' to false to go on without"
 
 EACH_ITS_OWN = (
-    "a message of a queue goes to one query, to one source of a query, also where a stream is joined with itself, or "
-    "to one consumer group: to have two see all messages, bind a queue for each to the exchange, or read a stream; to "
-    "divide the messages between two queries, set option 'shareQueues' to true in both; one query can fill several "
-    "tables within foreachBatch"
+    "a message of a queue goes to one query, to one source of a query, also if a stream is joined with itself, or to "
+    "one consumer group. For two readers of all messages, bind a queue for each to the exchange, or read a stream; to "
+    "divide the messages between two queries, set option 'shareQueues' to true in both; to fill several tables from "
+    "one query, use foreachBatch"
 )
 
 
@@ -72,8 +71,8 @@ class ReservedSlices(QueueSlices):
     """Parts of a group's reservations, ``[queue, after, upto, first, count]``.
 
     Attributes:
-        owner_epochs: the numbers under which the query had them when it planned, by queue. Asked for when they are
-            read, they could be those of a query that has taken over meanwhile.
+        owner_epochs: owner epochs of the query by queue, as of planning: a later request could answer the epochs of a
+            query that has taken over meanwhile.
     """
 
     group: str
@@ -84,25 +83,25 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues in reservations."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
-        self._options = options  # the user's
-        self._schema = schema  # of the rows
-        self._cut = Division.of(options, parallelism)  # how a batch is divided into partitions
-        self._minimum = Minimum(options)  # whether a batch waits for more messages
-        self._client = Client(options.broker)  # asks the broker
+        self._options = options  # the user's options
+        self._schema = schema  # columns of the rows
+        self._cut = Division.of(options, parallelism)  # division of a batch into partitions
+        self._minimum = Minimum(options)  # decides if a batch waits for more messages
+        self._client = Client(options.broker)  # for requests to the broker
         self._initial: Offset | None = None  # the first offset; None before Spark asks for it
-        # Where each queue ends for a run that reads what is there; None otherwise.
+        # Last message number by queue in an availableNow run; None otherwise.
         self._last_seqs: dict[str, int] | None = None
         self._went_on = False  # whether this run has planned a batch with messages
-        self._session: ReaderSession | None = None  # holds the reservations
+        self._session: ReaderSession | None = None  # keeps the reservations
         self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
         self._warnings = Warnings()  # warnings for the user
-        self._seen: dict[str, Any] = {}  # the broker's data directories, as last reported
-        self._left: dict[str, int] = {}  # messages of queues that have no reader
-        self._next_look = 0.0  # when to look for such, by the monotonic clock
-        self._owner_epochs: dict[str, int] = {}  # the last known, by queue
+        self._seen: dict[str, Any] = {}  # state of the broker's data directories, as last reported
+        self._left: dict[str, int] = {}  # messages by queue, of unbound queues without a reader
+        self._next_look = 0.0  # time of the next check for such queues, by the monotonic clock
+        self._owner_epochs: dict[str, int] = {}  # last known owner epochs, by queue
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
-        if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
+        if self._initial is None:  # Spark asks twice, and needs the same answer
             self._client.require_broker()
             name = uuid.uuid4().hex
             group = self._options.group or f"spark-{name}"
@@ -128,7 +127,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(IDLE_PAUSE)
             return start
         end = self._reserve(start, limit, ends)
-        if end == done and ends != self._last_seqs and not self._went_on:  # the run that had these ends is complete
+        if end == done and ends != self._last_seqs and not self._went_on:  # the run with these ends was complete
             ends = self._last_seqs
             end = self._reserve(start, limit, ends)
         if end == done:
@@ -139,9 +138,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start | noted | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the waiting messages, without those reserved by the last micro-batch: see
-        :mod:`jumpmq.spark.metrics`.
-        """
+        """Return the ready messages after the last micro-batch, in the form of :mod:`jumpmq.spark.metrics`."""
         found = sorted(self._reserved.items())
         waiting = {queue: at["ready"] for queue, at in found}
         rows = {queue: at["messages"] for queue, at in found if at["messages"]}
@@ -155,7 +152,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shown | {"unread": self._unread()} | (behind(waiting, octets) if waiting else {}) | warnings
 
     def _unread(self) -> dict[str, int]:
-        """Return unbound queues with messages and without readers; checked at intervals."""
+        """Return the messages of unbound queues without readers, by queue; checked at intervals."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + UNREAD_LOOK
             self._left = {one["name"]: one["ready"] for one in self._client.unread() if not one["bound"]}
@@ -195,12 +192,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
 
     def _waits(self, start: Offset) -> bool:
-        """Acknowledge processed messages; return True if the others are too few for a micro-batch."""
+        """Acknowledge processed messages; return True if the other messages are too few for a micro-batch."""
         self._reserve(start, ReadMaxRows(0), None)
         return self._minimum.waits(sum(at["ready"] + at["messages"] for at in self._reserved.values()))
 
     def _ends(self, start: Offset) -> dict[str, int] | None:
-        """Return the last message to read, by queue; None without a limit."""
+        """Return the number of the last message to read, by queue; None for no end."""
         if self._options.same_ends and self._last_seqs is not None:
             return start.get("ends") or self._last_seqs
         return self._last_seqs
@@ -237,7 +234,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return wanted | {"queues": dict.fromkeys(names) | done}
 
     def _note_owner_epochs(self, places: dict[str, dict[str, Any]]) -> None:
-        """Note the owner epochs in an answer; a broker that was restarted knows none before the next reservation."""
+        """Note the owner epochs in an answer; after a restart, a broker has none before the next reservation."""
         self._owner_epochs |= {queue: epoch for queue, at in places.items() if (epoch := at.get("owner_epoch"))}
 
     def _epochs_of(self, slices: list[Slice]) -> dict[str, int]:
@@ -246,8 +243,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: known[queue] for queue, *_ in slices if queue in known}
 
     def _require_nothing_lost(self, lost: dict[str, int | None], done: dict[str, int]) -> None:
-        """Refuse if queues deleted since the last micro-batch may have held unread messages, unless data loss is
-        allowed.
+        """Refuse to continue after a loss of data.
+
+        Raises:
+            JumpMQError: a deleted queue may have had unread messages, and ``failOnDataLoss`` is not false.
         """
         for queue, count in lost.items():
             if self._options.fail_on_data_loss and queue in done and count != 0:
@@ -255,10 +254,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise JumpMQError(f"queue '{queue}' was deleted with {what} that the query had not read; {GO_ON}")
 
     def _require_own(self, offset: Offset) -> None:
-        """Refuse a checkpoint of a different query.
+        """Refuse the checkpoint of a different query.
 
         Raises:
-            JumpMQError: it is another's.
+            JumpMQError: the offset is of another group, source or broker.
         """
         if not isinstance(offset, dict) or "queues" not in offset or "group" not in offset:
             raise JumpMQError("the query's checkpoint is not of queues of JumpMQ: give it a checkpoint of its own")
@@ -270,23 +269,23 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_same_origin(offset, self._options, self._client)
 
     def _opened(self, offset: Offset) -> ReaderSession:
-        """The query's session."""
+        """Return the query's session, opened on first use."""
         if self._session is None:
             group = offset["group"]
             self._client.require_broker()
             query = str(offset.get("query", group))
             checkpoints = ToldCheckpoints(self._options.checkpoint)
             self._session = ReaderSession(self._client, group, query, self._options, checkpoints)
-            weakref.finalize(self, self._session.stop)  # where it is not Spark that reads, and kills the process
+            weakref.finalize(self, self._session.stop)  # for programs other than Spark, which kills the process
         return self._session
 
 
 def _counts(places: dict[str, dict[str, Any]], ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
-    """Count the messages in ranges of reservations, from after the first number to the second; None where the broker
-    does not know.
+    """Count the messages of reservations, by queue; None if the broker does not know the reservations.
 
     Args:
         places: the group's positions, by queue.
+        ranges: by queue, the number of the reservation before the first one, and of the last one.
     """
     counts: dict[str, int | None] = {}
     for queue, (after, upto) in ranges.items():

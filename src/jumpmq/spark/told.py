@@ -1,8 +1,8 @@
-"""Checkpoints of a Spark session's queries, from the driver to the processes that plan: files in the temporary folder.
+"""Locations of checkpoints, passed from the driver to the processes that plan queries in files of the temporary folder.
 
-A planning process is a child of the driver's JVM, and is told nothing of the query but its options. It looks among the
-checkpoints of all queries of its JVM for the one whose offsets have its own names, so that a file of another query, or
-of a JVM that had the same number, means nothing to it.
+Spark starts a planning process as a child of the driver's JVM, and gives it only the query's options. The process
+searches the checkpoints of all queries of its JVM for offsets with the query's own group and id. So files of other
+queries, or of an earlier JVM with the same process id, have no effect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
 
 LOCAL = ("file:", "/")
-"""Prefixes of checkpoints that are polled twice a second: on further file systems polling has a price."""
+"""Prefixes of local checkpoints, which are polled twice a second; on other file systems, polling may cost money."""
 
 
 def tell_checkpoint(jvm: int, checkpoint: str) -> None:
-    """Note the checkpoint of a query for the planning processes of a JVM, if local.
+    """Write the location of a query's checkpoint for the planning processes of a JVM; only of a local checkpoint.
 
     Args:
         jvm: the JVM's process id.
@@ -38,22 +38,22 @@ def tell_checkpoint(jvm: int, checkpoint: str) -> None:
 
 
 class ToldCheckpoints:
-    """The commit logs of all checkpoints noted by this process's JVM; used as a :class:`CommitLog`.
+    """The commit logs of all checkpoints of the parent JVM; has the interface of a :class:`CommitLog`.
 
     Args:
-        given: the one that the user's option names; None where there is none.
+        given: the checkpoint in the option ``checkpointLocation``; None without the option.
 
     Raises:
-        JumpMQError: Arrow does not know the file system of the one that was given.
+        JumpMQError: Arrow does not know the file system of ``given``.
     """
 
     def __init__(self, given: str | None = None) -> None:
         self._given = None if given is None else _log(given)
-        self._logs: dict[str, CommitLog] = {}  # reported logs, by location
-        self._own: CommitLog | None = self._given  # the query's, once it is known
+        self._logs: dict[str, CommitLog] = {}  # logs of the JVM's checkpoints, by location
+        self._own: CommitLog | None = self._given  # the query's own log, once known
 
     def completed(self, group: str, query: str) -> dict[str, int] | None:
-        """As :meth:`CommitLog.completed`."""
+        """Return the end of the last complete micro-batch, as :meth:`CommitLog.completed`."""
         if self._own is not None:
             return self._own.completed(group, query)
         for location in _told(os.getppid()) - self._logs.keys():
@@ -66,7 +66,7 @@ class ToldCheckpoints:
 
 
 def _log(location: str) -> CommitLog:
-    from jumpmq.spark.commit_log import CommitLog  # here, as it takes a while to know all of Arrow's file systems
+    from jumpmq.spark.commit_log import CommitLog  # on use: the import of Arrow's file systems takes long
 
     return CommitLog(location)
 
@@ -76,7 +76,7 @@ def _folder(jvm: int) -> Path:
 
 
 def _told(jvm: int) -> set[str]:
-    """Return the checkpoints noted for a JVM by this user."""
+    """Return the locations of checkpoints written for a JVM by this user."""
     folder = _folder(jvm)
     try:
         if folder.stat().st_uid != os.getuid():

@@ -6,20 +6,21 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 MISSING = {"number": "bigint", "message": "string", "consumer": "string"}
-"""Columns possibly missing in a table."""
+"""Optional columns, with their types."""
 
 
 def verify(handled: DataFrame, *order: str | Column) -> DataFrame:
-    """The rows that broke a promise, with a column ``fault``: ``order``, ``once`` or ``owner``; none where all held.
+    """Find rows that violate a guarantee of order.
 
     Args:
-        handled: what consumers have written down, with the columns ``key``, ``epoch`` and ``number`` or ``message``
-            (:mod:`jumpmq.ordering.verification`).
-        order: columns by which rows are in the order in which they took effect, such as a table's sequence; ``time``
-            unless given, which is only as exact as the consumers' clocks.
+        handled: records of handled messages, as written by consumers, with the columns ``key``, ``epoch`` and
+            ``number`` or ``message`` (:mod:`jumpmq.ordering.verification`).
+        order: columns that sort rows by the time of their effect, such as a table's sequence; by default ``time``,
+            which is only as exact as the consumers' clocks.
 
     Returns:
-        A row for each fault: all columns of ``handled``, and ``fault``.
+        A row for each fault, none if all guarantees held: the columns of ``handled``, and ``fault``, which is
+        ``order``, ``once`` or ``owner``.
     """
     absent = [f.lit(None).cast(kind).alias(name) for name, kind in MISSING.items() if name not in handled.columns]
     rows = handled.select("*", *absent)

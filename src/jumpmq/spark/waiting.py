@@ -1,5 +1,7 @@
-"""Streaming reader of a query that starts while the broker, or a node with one of the queues, is away: waits for the
-broker if the query continues from a checkpoint, and reads the queues at other nodes meanwhile."""
+"""Streaming reader of a query that starts while the broker, or a node with one of the queues, is away.
+
+A query with a checkpoint waits for the broker, and meanwhile reads the queues at other nodes.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,21 @@ Offset = dict[str, Any]
 
 
 class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Becomes the reader of queues or of streams, according to the first offset.
+    """Delegates to a reader of queues or of streams, by the kind of the first offset.
 
-    Spark asks for the initial offset only where the query has no checkpoint yet: then the broker's absence is an error
-    at once, as the URL may be wrong.
+    Spark asks for the initial offset only for a query without a checkpoint. Then an absent broker is an error at once,
+    as the URL may be wrong. A query with a checkpoint waits for the broker, up to ``brokerRetrySeconds``.
 
     Args:
-        make: makes the reader, of streams or of queues; it waits for the broker for ``brokerRetrySeconds``.
+        options: the options of the query.
+        make: returns the reader of streams, if called with True, or of queues.
     """
 
     def __init__(self, options: SourceOptions, make: Callable[[bool], Reader]) -> None:
-        self._options = options  # the user's
-        self._make = make
-        self._reader: Reader | None = None  # which does the work; None before an offset tells which it is
-        self._available_now = False  # whether the run ends with what is there
+        self._options = options  # the user's options
+        self._make = make  # makes the reader
+        self._reader: Reader | None = None  # the reader of queues or streams; None before the first offset
+        self._available_now = False  # whether the trigger is availableNow
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._reader is None:
@@ -52,7 +55,7 @@ class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages) if most is None else ReadMaxBytes(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note the call, which precedes the offset: the ends are read once the broker is up."""
+        """Note the call, which precedes the first offset; the ends are requested once the broker is up."""
         self._available_now = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -70,7 +73,7 @@ class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._make(isinstance(partition, OffsetRanges)).read(partition)
 
     def _by(self, offset: Offset) -> Reader:
-        """Return the reader for an offset's checkpoint."""
+        """Return the reader for an offset, made on first use."""
         if self._reader is None:
             self._become(isinstance(offset, dict) and "streams" in offset)
         assert self._reader is not None

@@ -110,5 +110,5 @@ def test_what_retention_takes_while_it_is_read_is_a_loss(
     shared(rabbitmq, channel)
     monkeypatch.setattr(amqp_client.AMQPClient, "_lowest", lambda *_: 15)
     url = f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/%2F"
-    with pytest.raises(JumpMQError, match="begins with offset 15 now: some from 10 on did not come"):
+    with pytest.raises(JumpMQError, match="begins with offset 15 now: messages from 10 on did not come"):
         rows(None, url=url, queue="shared")

@@ -109,7 +109,7 @@ def test_retention_that_overtook_the_query_ends_it_unless_that_is_accepted(
     query = Query(broker, queue="short", startingOffsets="earliest")
     query.batch()
     published = fill(channel, "short", 20, start=1, size=800)
-    with pytest.raises(JumpMQError, match=r"retention has let go of 1 to .*failOnDataLoss"):
+    with pytest.raises(JumpMQError, match=r"retention has deleted 1 to .*failOnDataLoss"):
         query.batch()
     found = bodies(Query(broker, query.end, queue="short", failOnDataLoss=False).batch())
     assert 0 < len(found) < 20

@@ -1,1 +1,1 @@
-"""Complete jobs between queues and tables, as run by the command line."""
+"""Complete jobs between queues and tables: the Spark commands of the command line."""

@@ -1,4 +1,4 @@
-"""Exclusion of a second run of a pipeline with the same checkpoint, which would take over from the first."""
+"""Exclusion of a second run of a pipeline with the same checkpoint, which would take over from the first run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.starting import last_number, read_text
 
 LEAVES = 12.0
-"""Time for a killed run to disappear, in seconds. The JVM of a killed driver lives on for some three seconds, more on a
-busy machine; the broker then allows 2 without a connection."""
+"""Seconds to wait for the end of a killed run. The JVM of a killed driver runs on for some three seconds, more on a
+busy machine; the broker then waits 2 seconds for a new connection."""
 
 LOOK = 0.2
 """Seconds between two checks for the killed run."""
@@ -29,7 +29,7 @@ def require_alone(spark: SparkSession, source: Mapping[str, str], checkpoint: st
         source: options of the source.
 
     Raises:
-        JumpMQError: one does, and goes on.
+        JumpMQError: a query reads with the checkpoint, and still does after :data:`LEAVES`.
     """
     options = SourceOptions.parse(source)
     last = last_number(spark, f"{checkpoint}/offsets")
@@ -41,8 +41,8 @@ def require_alone(spark: SparkSession, source: Mapping[str, str], checkpoint: st
     while any((one["name"], one["query"]) in groups and one["alive"] for one in client.readers()):
         if time.monotonic() > until:
             raise JumpMQError(
-                f"another run reads with the checkpoint {checkpoint}, and this one would end it: wait for its end, or "
-                "stop it. A run on a lost machine is forgotten after a minute"
+                f"another run reads with the checkpoint {checkpoint}, and this run would end that one: wait for its "
+                "end, or stop it. The broker forgets a run on a lost machine after a minute"
             )
         time.sleep(LOOK)
 
@@ -54,7 +54,7 @@ def _groups(offsets: str) -> list[tuple[str, str]]:
         try:
             found.append(json.loads(line))
         except ValueError:
-            continue  # the version
+            continue  # the line with the version
     return [
         (one["group"], str(one.get("query", one["group"]))) for one in found if isinstance(one, dict) and "group" in one
     ]

@@ -31,18 +31,18 @@ def archive(
     """Move messages into a table partitioned by queue, exactly once; return their number.
 
     Args:
-        source: options of the source; streams are read from their beginning unless it says otherwise.
-        table: a directory, on any file system that Spark knows.
-        checkpoint: another; beside the table unless given.
-        by_hour: whether the table is partitioned by the hour of publishing too.
-        continuous: go on until the query is stopped; else what is there now.
+        source: options of the source; streams are read from the beginning unless the options name another start.
+        table: the table's directory, on any file system known to Spark.
+        checkpoint: directory of the checkpoint; by default beside the table.
+        by_hour: True to partition the table also by the hour of publishing.
+        continuous: True to run until the query is stopped; False to archive the messages present at the start.
         go_on: True to continue, with this checkpoint, a table written with another checkpoint.
-        interval: between two micro-batches, if continuous.
-        progress: called with the rows of each micro-batch.
+        interval: time between two micro-batches, if continuous.
+        progress: called with the number of rows of each micro-batch.
 
     Raises:
         JumpMQError: the table was written with another checkpoint, and ``go_on`` is false, or another run with the
-            same one is at work; nothing is taken.
+            same checkpoint is active; no message is taken.
     """
     checkpoint = checkpoint or f"{table.rstrip('/')}.checkpoint"
     if reads_streams(SourceOptions.parse(source)):

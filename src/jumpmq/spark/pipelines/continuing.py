@@ -1,8 +1,8 @@
-"""Numbering of a new checkpoint's micro-batches after the micro-batches in the table, where Spark would skip them.
+"""Numbers of a checkpoint's next micro-batches, set above the numbers in the table: Spark would skip lower numbers.
 
-Spark goes on behind the last micro-batch of a checkpoint's logs ``offsets`` and ``commits``. So these get an empty
-micro-batch, from the last offset of the checkpoint to the same, with the last number of the table, and one before it,
-which Spark reads for its end.
+Spark continues after the last micro-batch in a checkpoint's logs ``offsets`` and ``commits``. So these logs get an
+empty micro-batch with the table's last number, which ends at the last offset of the checkpoint. The logs also get the
+micro-batch before it, because Spark reads the end of that one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, ch
 
     Args:
         source: options of the query's source.
-        table: the folder that the query is to write to; it has micro-batches.
-        checkpoint: the query's; one that has nothing is begun.
+        table: the folder that the query is to write to; the table has micro-batches.
+        checkpoint: the query's checkpoint; created unless it has a micro-batch.
 
     Raises:
         JumpMQError: the last micro-batch of the checkpoint is not complete.
@@ -36,7 +36,7 @@ def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, ch
     assert has is not None, "the table has micro-batches"
     if done is not None and last_number(spark, f"{checkpoint}/commits") != done:
         raise JumpMQError(
-            f"micro-batch {done} of {checkpoint} is not complete: run the query to its end where it wrote before, or "
+            f"micro-batch {done} of {checkpoint} is not complete: run the query to its end with its former table, or "
             "give --checkpoint a new directory"
         )
     jvm: Any = spark._jvm
@@ -53,7 +53,7 @@ def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, ch
     if done is not None:
         _write_logs(write, checkpoint, has, read_text(spark, f"{checkpoint}/offsets/{done}"))
         return
-    begun = f"{checkpoint.rstrip('/')}.{uuid.uuid4().hex[:8]}"  # the checkpoint is there as a whole, or not at all
+    begun = f"{checkpoint.rstrip('/')}.{uuid.uuid4().hex[:8]}"  # renamed once complete
     write(begun, "metadata", json.dumps({"id": str(uuid.uuid4())}))
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
     initial = JumpMQDataSource(dict(source)).streamReader(SCHEMA).initialOffset()

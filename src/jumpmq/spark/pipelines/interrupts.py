@@ -1,4 +1,4 @@
-"""Ctrl-C ends the Spark queries and jobs of a command."""
+"""Ctrl-C: ends the Spark queries and jobs of a command."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 AGAIN = 0.5
-"""Seconds until jobs started meanwhile are stopped, too."""
+"""Seconds between two requests to stop all queries and jobs, as queries may start further jobs."""
 
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Stop the queries and jobs of a session on Ctrl-C; on the second one, end the process at once.
+    """Stop the queries and jobs of a session on Ctrl-C; on a second Ctrl-C, raise KeyboardInterrupt at once.
 
-    Another thread stops them: a call of Spark's that is broken off leaves its connection in disorder, and says so at
-    length.
+    A separate thread stops them: an exception within a call to Spark would break the connection to the JVM, with long
+    error messages.
 
     Raises:
-        KeyboardInterrupt: there was a Ctrl-C, and what it stopped has ended.
+        KeyboardInterrupt: after Ctrl-C, once queries and jobs have ended.
     """
-    if threading.current_thread() is not threading.main_thread():  # which alone is told of signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
         return
     asked, over = threading.Event(), threading.Event()

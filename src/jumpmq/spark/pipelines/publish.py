@@ -1,4 +1,4 @@
-"""From a table into an exchange."""
+"""Publishing of tables and streams to an exchange."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ FORMATS = ("parquet", "csv", "json")
 def publish(
     spark: SparkSession, path: str, format: str, key: str, target: Mapping[str, str], body: str | None = None
 ) -> int:
-    """Publish every row; returns how many.
+    """Publish every row of a table; return the number of rows.
 
     Args:
-        key: the column that becomes the routing key, and the header or property that the exchange hashes, if it does.
+        path: the table's files.
+        format: ``parquet``, ``csv`` or ``json``.
+        key: the column that becomes the routing key and, if the exchange hashes a header or property, that too.
         target: options of the sink.
-        body: the column that becomes the body; all columns as JSON unless given.
+        body: the column that becomes the body; None for all columns as JSON.
 
     Raises:
-        JumpMQError: there is no such column, or the key's is of a type that is no key.
+        JumpMQError: a column does not exist, or the type of the key's column is no type of keys.
     """
     frame = read(spark, path, format)
     for name in (key, body):
@@ -46,7 +48,7 @@ def publish(
 
 
 def _hashed(key: str, frame: DataFrame, target: Mapping[str, str]) -> list[Column]:
-    """Return the column hashed by the exchange, unless the exchange hashes the routing key."""
+    """Return the column with the header or property that the exchange hashes; empty if it hashes the routing key."""
     options = SinkOptions.parse(dict(target))
     if options.exchange is None or options.broker.speaks_amqp:
         return []
@@ -60,11 +62,11 @@ def _hashed(key: str, frame: DataFrame, target: Mapping[str, str]) -> list[Colum
 
 
 def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: str | None = None) -> int:
-    """Publish the rows of an archived table again, in the order of each queue; returns how many.
+    """Publish the rows of an archived table again, in the order of each queue; return the number of rows.
 
     Args:
-        target: options of the sink; the exchange that a message was published to unless given.
-        where: a SQL condition on the table's columns.
+        target: options of the sink; without exchange and queue, a message goes to its original exchange.
+        where: a SQL condition on the table's columns, to select rows.
 
     Raises:
         JumpMQError: the table is not an archive.
@@ -79,10 +81,10 @@ def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: st
 def replay_stream(
     spark: SparkSession, source: Mapping[str, str], target: Mapping[str, str], where: str | None = None
 ) -> int:
-    """Publish the messages of streams again, in the order of the stream; return their number.
+    """Publish the messages of streams again, in the order of the stream; return the number of messages.
 
     Args:
-        source: options of the source: the stream, and perhaps ``startingOffsets`` and ``endingOffsets``.
+        source: options of the source: the stream, and optionally ``startingOffsets`` and ``endingOffsets``.
         target, where: as for :func:`replay`.
     """
     return _replayed(spark.read.format("jumpmq").options(**source).load(), target, where)
@@ -98,7 +100,7 @@ def _replayed(frame: DataFrame, target: Mapping[str, str], where: str | None) ->
 
 
 def read(spark: SparkSession, path: str, format: str) -> DataFrame:
-    """A table of files."""
+    """Return a table from files; the first line of a CSV file has the names of the columns."""
     reader = spark.read.option("header", True) if format == "csv" else spark.read
     return reader.format(format).load(path)
 

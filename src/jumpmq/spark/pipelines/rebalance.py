@@ -1,13 +1,18 @@
-"""Moving waiting messages, after a change of topology, to the queues of their keys.
+"""Moving of waiting messages, after a change of topology, to the queues of their keys.
 
-How it works. A streaming query reads the queues that are rebalanced, and puts each message straight into the queue that
-the exchange gives its key now, which may be where it came from. Messages of a key lie in one queue before, and in one
-after, and keep their order on the way, as what a micro-batch reads of a queue is one partition. The source gives every
-message once, and the sink takes every micro-batch once, so that a job that is killed goes on with the same checkpoint
-and loses and repeats nothing. It goes on to the ends that the queues had when it was begun: what it has put behind them
-must not come before what it has not moved yet, or a key's messages would change places. Messages with other keys that
-are published meanwhile are not held up; to keep the order of a key that is being moved, let publishers rest while it
-runs.
+How it works. A streaming query reads the queues to rebalance, and publishes each message directly to the queue that the
+exchange now selects for its key, which may be the queue that the message came from.
+
+Messages of a key keep their order: they are in one queue before and in one queue after, and the messages that a
+micro-batch reads of a queue are one partition.
+
+A killed job continues with the same checkpoint, without loss or duplicates: the source delivers every message once, and
+the sink publishes every micro-batch once. The continued job reads up to the ends that the queues had at its first
+start. Messages published by the job are after these ends, and must not be moved before the job's remaining messages:
+otherwise messages of a key would change order.
+
+Publishers may go on during the job. To keep the order of a key that is being moved, stop publishers of that key while
+the job runs.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.streams.kinds import reads_streams
 
 MOVED = StructType([SCHEMA[name] for name in ("exchange", "routing_key", "body", "amqp_properties")])
-"""Columns defining the message."""
+"""Columns that the published message consists of."""
 
 
 def rebalance(
@@ -37,13 +42,13 @@ def rebalance(
     checkpoint: str,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Move waiting messages; returns how many were looked at.
+    """Move waiting messages; return the number of messages read.
 
     Args:
-        source: options of the source: the queues that have what may have to move.
-        router: the exchange's decision now.
-        checkpoint: a directory; the same one after a failure.
-        progress: called with the rows of each micro-batch.
+        source: options of the source: the queues with messages that may have to move.
+        router: the current decision of the exchange.
+        checkpoint: directory of the checkpoint; the same directory after a failure.
+        progress: called with the number of rows of each micro-batch.
 
     Raises:
         JumpMQError: the queues are streams.

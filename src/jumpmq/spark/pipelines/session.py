@@ -17,14 +17,17 @@ from jumpmq.spark.pipelines.interrupts import interruptible
 
 @contextmanager
 def session(master: str, name: str) -> Iterator[SparkSession]:
-    """Run a quiet session whose Python workers use the current environment by default. Errors of queries are raised, so
-    Spark need not log errors. The session is stopped at the end, unless it existed before.
+    """Run a session without progress bars and log, with this Python environment for workers by default.
+
+    Errors of queries are raised, so that Spark need not log them. The session is stopped at the end, unless it existed
+    before.
 
     Args:
-        master: of Spark, such as ``local[*]`` or ``spark://host:7077``.
+        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``.
+        name: name of the application.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C has ended what was under way.
+        KeyboardInterrupt: Ctrl-C has ended the session's queries and jobs.
     """
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
@@ -34,7 +37,7 @@ def session(master: str, name: str) -> Iterator[SparkSession]:
     }
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    had_one = SparkContext._active_spark_context is not None  # an active session is one of the thread only
+    had_one = SparkContext._active_spark_context is not None  # the active session is per thread
     found = SparkSession.builder.master(master).appName(name).config(map=settings).getOrCreate()
     try:
         with interruptible(found):
@@ -47,8 +50,9 @@ def session(master: str, name: str) -> Iterator[SparkSession]:
 
 
 def known_to_source(checkpoint: str) -> dict[str, str]:
-    """Return the option with the query's checkpoint, if the source can read the path: Arrow may not know all file
-    systems that Spark knows.
+    """Return the option ``checkpointLocation``, or no option if the source cannot read the path.
+
+    Arrow supports fewer file systems than Spark.
     """
     try:
         CommitLog(checkpoint)
@@ -58,10 +62,10 @@ def known_to_source(checkpoint: str) -> dict[str, str]:
 
 
 def followed(query: StreamingQuery, progress: Callable[[int], None]) -> int:
-    """Wait for the end of a query, stopped with the wait; return the number of rows read.
+    """Wait for the end of a query; return the number of rows read. An exception during the wait stops the query.
 
     Args:
-        progress: called with the rows of each micro-batch.
+        progress: called with the number of rows of each micro-batch.
     """
     rows, seen, ended = 0, -1, False
     try:

@@ -17,7 +17,10 @@ from jumpmq.spark.spread import SpreadTest, spread_test
 def bucket_tests(
     spark: SparkSession, buckets: Iterable[int], keys: int, function: HashFunction = "phash2"
 ) -> list[SpreadTest]:
-    """Test the spread of ``keys`` keys, the numbers from 0 as text, over several numbers of queues of weight 1."""
+    """Test the distribution of ``keys`` keys over queues of weight 1, for each number of queues in ``buckets``.
+
+    The keys are the numbers from 0 as text.
+    """
     routers = [Router.even(number, function) for number in buckets]
     partial = spark.range(keys).mapInArrow(_counter(routers), "ring int, queue int, keys bigint").collect()
     tests = []
@@ -31,7 +34,7 @@ def bucket_tests(
 
 
 def _counter(routers: Sequence[Router]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that counts a partition's keys by ring and queue; all rings get the numbers as equal text."""
+    """Return a function that counts a partition's keys by ring and queue; a key's text is made once for all rings."""
 
     def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = [np.zeros(len(router.destinations), np.int64) for router in routers]
@@ -50,7 +53,7 @@ def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str, route
     """Return the hash keys of waiting messages as column ``key``, and the routing decision for them.
 
     Args:
-        router: the exchange's.
+        router: the decision of the exchange.
     """
     column = "routing_key" if router.hashed is None else "amqp_properties"
     reader = spark.read.format("jumpmq").schema(f"{column} binary")

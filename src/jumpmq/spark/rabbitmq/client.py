@@ -1,7 +1,7 @@
-"""A reader's requests to a broker that is reached over AMQP only.
+"""A reader's requests to a broker over AMQP, without a management API.
 
-It answers as :class:`jumpmq.spark.client.Client` does, as far as AMQP tells: which queues are bound to an exchange, or
-match a pattern, it does not.
+The interface is that of :class:`jumpmq.spark.client.Client`. AMQP has no request for the queues of a broker or of an
+exchange, so queues must be named.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ WINDOW = 10_000
 """Maximum number of unacknowledged messages of a stream."""
 
 ATTACHED = 50
-"""Number of streams attached at once, to find their first and last offsets."""
+"""Number of streams attached at once, to determine their first and last offsets."""
 
 QUIET = 0.3
-"""Seconds without a message after which a stream counts as read to the end, if it is empty or a message has come."""
+"""Seconds without a message after which a stream counts as read to the end.
+
+Not for a stream with messages that has delivered none: see :data:`BEHIND`.
+"""
 
 GONE_AFTER = 5.0
-"""Seconds without a message after which expected ones count as taken by a different consumer; also the wait for
-consumers to leave."""
+"""Seconds without a message after which expected messages count as taken by another consumer; also the time to wait for
+other consumers to leave."""
 
 BEHIND = 10.0
-"""Time for a non-empty stream to send the first message, in seconds."""
+"""Seconds to wait for the first message of a stream that is not empty."""
 
 
 class AMQPClient:
@@ -55,15 +58,23 @@ class AMQPClient:
     def __init__(self, broker: BrokerAddress) -> None:
         self._broker = broker
         self._address = address_of(broker)
-        self._streams: dict[str, bool] = {}  # what is known of queues
-        self.identity: str | None = None  # AMQP does not tell
+        self._streams: dict[str, bool] = {}  # whether a queue is a stream, by name
+        self.identity: str | None = None  # unknown over AMQP
 
     def require_broker(self) -> None:
-        """Refuse unless a broker answers and takes the user."""
+        """Refuse unless a broker answers and accepts the login.
+
+        Raises:
+            JumpMQError: there is no answer, or the login is refused.
+        """
         connect(self._broker).close()
 
     def queues(self) -> list[str]:
-        """AMQP does not tell."""
+        """Refuse: AMQP has no request for the names of queues.
+
+        Raises:
+            JumpMQError: always.
+        """
         raise JumpMQError("AMQP does not say which queues there are: name them, with option 'queue' or 'queues'")
 
     def ranges(
@@ -75,12 +86,20 @@ class AMQPClient:
         missing: bool = False,
         marks: Mapping[str, int] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """``type``, ``first_seq``, ``last_seq`` and number of ``messages`` of queues; of streams, ``seq_at`` of a time.
+        """Return ``type``, ``first_seq``, ``last_seq`` and number of ``messages`` of queues, by name.
 
-        The numbers of other queues than streams are places, from 1. AMQP tells no ``marks``.
+        Message numbers of queues other than streams are positions, from 1.
+
+        Args:
+            exchange: must be None.
+            queues: names of queues.
+            timestamp: add ``seq_at`` of streams for this time, in seconds since the epoch.
+            missing: leave out queues that do not exist, instead of an error.
+            marks: ignored, as AMQP has no fingerprints.
 
         Raises:
-            NotThere: there is no such queue, and none may be ``missing``.
+            NotThere: a queue does not exist, and ``missing`` is false.
+            JumpMQError: an exchange is given.
         """
         if exchange is not None:
             raise JumpMQError(
@@ -98,11 +117,10 @@ class AMQPClient:
         return {name: found[name] for name in counts}
 
     def ready(self, slices: list[list[Any]], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
-        """Yield as many messages per queue as the slices ``[queue, first, last]`` have; the messages return to the
-        queue.
+        """Yield as many messages of a queue as a slice ``[queue, first, last]`` has, and return them to the queue.
 
         Args:
-            origin: is not looked at, as AMQP does not tell.
+            origin: ignored, as AMQP has no identities.
 
         Raises:
             JumpMQError: fewer messages than planned, because other consumers use the queue.
@@ -117,11 +135,11 @@ class AMQPClient:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a stream with offsets ``first`` to ``last``, across broken connections.
 
-        Offsets that no message has are no loss: RabbitMQ keeps what clients of its stream protocol store (their
-        offsets, who publishes) in the stream, between the messages.
+        Offsets without a message are no loss: RabbitMQ stores data of stream protocol clients (offsets, publishers) in
+        the stream, between the messages.
 
         Raises:
-            MessagesGone: some are not there any more, and they should be.
+            MessagesGone: retention has deleted messages, and ``whole`` is true.
         """
         missing: int | None = None
 
@@ -142,11 +160,11 @@ class AMQPClient:
             lowest = self._lowest(stream)
             if lowest > missing:
                 raise MessagesGone(
-                    f"stream '{stream}' begins with offset {lowest} now: some from {missing} on did not come"
+                    f"stream '{stream}' begins with offset {lowest} now: messages from {missing} on did not come"
                 )
 
     def _lowest(self, stream: str) -> int:
-        """The offset of a stream's first message."""
+        """Return the offset of a stream's first message."""
         with said_here(self._address):
             return self._offsets([stream], "first", 1, {stream})[stream][0]
 
@@ -154,7 +172,7 @@ class AMQPClient:
         """Return first and last offsets of streams, and the offset at a timestamp.
 
         Args:
-            counts: number of messages reported by each queue, possibly some seconds old.
+            counts: number of messages by stream, as reported by the broker; possibly some seconds old.
         """
         found: dict[str, dict[str, Any]] = {}
         streams = list(counts)
@@ -179,10 +197,10 @@ class AMQPClient:
         """Return the first and last offset received from streams after an attachment at ``place``.
 
         Args:
-            filled: queues with expected messages.
+            filled: streams that have messages.
 
         Raises:
-            BrokerAway: none come of one of these.
+            BrokerAway: one of these streams delivers no message.
         """
         found: dict[str, tuple[int, int]] = {}
         with connect(self._broker) as amqp:
@@ -192,13 +210,14 @@ class AMQPClient:
                     name, offset = names[one.consumer], stream_offset(one) or 0
                     found[name] = found.get(name, (offset, 0))[0], offset
         if silent := filled - found.keys():
-            raise BrokerAway(f"stream '{min(silent)}' says that it has messages, and has sent none for {BEHIND:g} s")
+            raise BrokerAway(f"stream '{min(silent)}' reports messages, but has sent none for {BEHIND:g} s")
         return found
 
     def _alone(self, queue: str, count: int) -> AMQPConnection:
-        """Return a connection that consumes up to ``count`` messages, after a bounded wait for consumers to leave.
+        """Return a connection that consumes up to ``count`` messages of a queue, if possible as the only consumer.
 
-        Two looks at once, as where a table is joined with itself, would divide the messages between them.
+        Waits up to :data:`GONE_AFTER` for other consumers to leave: two reads at once, as for a table joined with
+        itself, would divide the messages between them.
         """
         until = time.monotonic() + GONE_AFTER
         while True:
@@ -229,7 +248,14 @@ class AMQPClient:
 
 
 def _counts(amqp: AMQPConnection, queues: list[str], missing: bool) -> dict[str, int]:
-    """Return the numbers of messages of queues; missing queues are left out if ``missing``."""
+    """Return the number of messages by queue.
+
+    Args:
+        missing: leave out queues that do not exist, instead of an error.
+
+    Raises:
+        RequestRefused: a queue does not exist, or the user may not access it.
+    """
     counts: dict[str, int] = {}
     answers = amqp.declare_all([m.QueueDeclare(queue=name, passive=True) for name in queues])
     for name, answer in zip(queues, answers, strict=True):
@@ -245,12 +271,15 @@ def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, pref
 
 
 def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Iterator[list[ClientDelivery]]:
-    """Yield the messages of a range in order; the broker may begin earlier, at the start of a chunk."""
+    """Yield the messages with offsets ``first`` to ``last`` in order.
+
+    RabbitMQ begins at the start of a chunk, so earlier messages are skipped.
+    """
     _attach(amqp, stream, first, WINDOW)
     unacknowledged, reached = 0, first - 1
     while reached < last:
         if not amqp.wait(GONE_AFTER):
-            raise BrokerAway(f"stream '{stream}' has sent nothing behind offset {reached} for {GONE_AFTER:g} s")
+            raise BrokerAway(f"stream '{stream}' has sent no message after offset {reached} for {GONE_AFTER:g} s")
         found = _taken(amqp, AT_ONCE)
         unacknowledged += len(found)
         if unacknowledged > WINDOW // 4:

@@ -9,13 +9,14 @@ import pyarrow as pa
 from jumpmq.amqp.client import ClientDelivery, as_published, stream_offset
 
 AT_ONCE = 8192
-"""Messages of a record batch."""
+"""Maximum number of messages of a record batch."""
 
 
 def batch_of(queue: str, deliveries: Sequence[ClientDelivery], columns: Sequence[str]) -> pa.RecordBatch:
-    """A record batch of some deliveries of a queue.
+    """Return deliveries of a queue as a record batch.
 
-    ``seq`` is the offset in a stream, else null, as is ``published_at``: RabbitMQ does not tell.
+    ``seq`` is the offset in a stream, and null for other queues. ``published_at`` is null. RabbitMQ delivers neither a
+    message number nor the time of publishing.
     """
     made = [_column(name, queue, deliveries) for name in columns]
     return pa.record_batch(made, list(columns))

@@ -14,7 +14,7 @@ from jumpmq.spark.rabbitmq.link import connect
 ACCESS_REFUSED, PRECONDITION_FAILED, NOT_IMPLEMENTED = 403, 406, 540
 
 MAY_HAVE = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
-"""Arguments of a stream that a refusal may contain, with values."""
+"""Arguments of a stream that a refused declaration may name, with their values."""
 
 DIFFERENT = re.compile(r"inequivalent arg '([^']+)'.* current is the value '([^']*)' of type '(\w+)'")
 
@@ -22,8 +22,9 @@ DIFFERENT = re.compile(r"inequivalent arg '([^']+)'.* current is the value '([^'
 def streams_among(broker: BrokerAddress, amqp: AMQPConnection, queues: list[str]) -> set[str]:
     """Return the streams among existing queues.
 
-    They are declared again as such: that is granted to a stream, and refused with the difference for any other queue. A
-    user who may not configure one gets a message instead, which a stream refuses, and gives it back.
+    Each queue is declared again as a stream: the broker accepts this for a stream, and for other queues refuses with
+    the differing argument. If the user may not configure the queue, a ``basic.get`` follows, which streams refuse; a
+    message from another queue is requeued.
     """
     streams: set[str] = set()
     asked: dict[str, dict[str, Any]] = {queue: {"x-queue-type": "stream"} for queue in queues}

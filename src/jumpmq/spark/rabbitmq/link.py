@@ -28,10 +28,10 @@ def address_of(broker: BrokerAddress) -> AMQPAddress:
 
 
 def connect(broker: BrokerAddress) -> AMQPConnection:
-    """A new connection.
+    """Open a connection.
 
     Raises:
-        BrokerAway: there is no answer.
+        BrokerAway: the broker does not answer.
         JumpMQError: user, password or virtual host are refused, or the URL makes no sense.
     """
     address = address_of(broker)
@@ -49,7 +49,7 @@ def said_here(address: AMQPAddress) -> Iterator[None]:
         yield
     except ConnectionLost as error:
         raise BrokerAway(str(error)) from None
-    except Cancelled as cancelled:  # a new consumer finds the queue where it is now, or that it is not there
+    except Cancelled as cancelled:  # the queue has moved or was deleted: a retry finds out
         raise BrokerAway(f"{cancelled} (broker at {address})") from None
     except RequestRefused as refused:
         kind = NotThere if refused.code == NOT_FOUND else JumpMQError

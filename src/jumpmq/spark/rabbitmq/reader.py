@@ -1,10 +1,11 @@
 """Streaming reader of queues over AMQP: every message at least once.
 
-How it works. An acknowledgement must come by the channel that delivered the message, so the process that plans the
-query is the consumer. It takes what is there, hands it to the tasks within their partitions, and acknowledges it when
-the next micro-batch is asked for: then this one is complete, sink included. What a query that dies has not
-acknowledged goes back to the queues, and comes again in a later micro-batch. So does what was in a micro-batch that
-Spark repeats after a restart, which is empty then: a row can be twice in the sink, and none is missing.
+How it works. AMQP accepts an acknowledgement only on the channel that delivered the message, so the process that plans
+the query is the consumer. It takes the delivered messages, passes them to the tasks in their partitions, and
+acknowledges them when Spark asks for the next micro-batch: then this micro-batch is complete, sink included.
+
+If the query dies, its unacknowledged messages return to the queues, and are read again in a later micro-batch. A
+micro-batch that Spark repeats after the restart is empty. So a row can be twice in the sink, and no row is missing.
 
 Spark's *offset* is ``{"source": TEXT, "run": ID, "batch": N}``: the N-th micro-batch of a run of the query.
 """
@@ -35,13 +36,13 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait for a message before reporting no news."""
+"""Seconds to wait for a message before an answer without new messages."""
 
 BREATH = 0.01
-"""Seconds without a message until a micro-batch ends."""
+"""Seconds without a message after which a micro-batch ends."""
 
 ON_THEIR_WAY = 5.0
-"""Seconds to wait for messages that the queue has counted."""
+"""Seconds to wait for messages while the queue's count of messages is not 0."""
 
 TAKEOVER = 4.0
 """Seconds to wait for consumers of a query's queues to leave, such as a query just stopped."""
@@ -62,7 +63,7 @@ class Taken(InputPartition):
 
 
 class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads queues as a consumer with the micro-batch as prefetch."""
+    """Reads queues as a consumer; a micro-batch is the prefetch."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         reserved = [name for name in RESERVED if name != "shareQueues"]
@@ -85,7 +86,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note the numbers of messages: later ones belong to the next query."""
+        """Note the number of messages: later messages belong to the next query."""
         with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
             self._left = sum(amqp.declared(queue).message_count for queue in self._options.queues)
 
@@ -107,7 +108,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(end)
         if end != self._end or start == end:
-            return []  # of an earlier run: its messages are in the queues again
+            return []  # a micro-batch of an earlier run: its messages are in the queues again
         columns = wire_columns(self._schema)
         by_queue: dict[str, list[ClientDelivery]] = {}
         for one in self._taken:
@@ -141,7 +142,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._end
 
     def _consuming(self, most: int) -> AMQPConnection:
-        """Return the consuming connection; messages taken by a broken one are delivered again."""
+        """Return the consuming connection, opened on first use and after a break; the broker then delivers again."""
         if self._amqp is None:
             amqp = connect(self._options.broker)
             try:
@@ -155,7 +156,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._amqp
 
     def _consumer(self, amqp: AMQPConnection, queue: str, prefetch: int) -> str:
-        """Begin to consume, alone unless the queue is shared; returns the consumer's tag.
+        """Begin to consume, as the only consumer unless the queue is shared; return the consumer's tag.
 
         Raises:
             QueueInUse: the queue has another consumer.
@@ -170,7 +171,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return tag
 
     def _take(self, amqp: AMQPConnection, most: int) -> list[ClientDelivery]:
-        """Return delivered messages, at most ``most``, until a pause."""
+        """Return messages as they are delivered, at most ``most``, until a pause of :data:`BREATH`."""
         taken: list[ClientDelivery] = []
         deliveries = amqp.deliveries
         while len(taken) < most and (deliveries or amqp.wait(BREATH if taken else self._patience(amqp))):
@@ -178,7 +179,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return taken
 
     def _patience(self, amqp: AMQPConnection) -> float:
-        """Return the wait for the first message of a micro-batch, in seconds."""
+        """Return the maximum wait for the first message of a micro-batch, in seconds."""
         if self._left is None:
             return IDLE_PAUSE
         waiting = any(amqp.declared(queue).message_count for queue in self._options.queues)

@@ -35,7 +35,7 @@ class AMQPWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_publishable(schema, *options.names)
         if options.app is not None:
-            raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP no batches are remembered")
+            raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP no record of batches is kept")
         self._options = options
         with said_here(address_of(options.broker)), connect(options.broker) as amqp:
             if options.queue is not None:
@@ -49,7 +49,7 @@ class AMQPWriter:
         """Publish a partition's rows.
 
         Raises:
-            JumpMQError: the broker refused one, or it reached no queue; earlier ones are published.
+            JumpMQError: the broker refused a row, or the row reached no queue; earlier rows are published.
         """
         written = Written()
         with said_here(address_of(self._options.broker)), self._connect() as amqp:
@@ -66,7 +66,7 @@ class AMQPWriter:
         return written
 
     def _send(self, amqp: AMQPConnection, rows: list[Row], written: Written) -> None:
-        """Publish rows; returned ones are published to the exchange for undelivered messages."""
+        """Publish rows; returned and refused rows go to the exchange for undelivered messages, if one is given."""
         first, instead = amqp.published + 1, self._options.undelivered_to
         amqp.publish(_frames(row, amqp.frame_max) for row in rows)
         if instead is None:
@@ -91,7 +91,7 @@ class AMQPWriter:
             written.undelivered += len(letters)
 
     def _connect(self) -> AMQPConnection:
-        """A new connection; the broker was there when the writing was planned, and may just be restarting."""
+        """Open a connection, with retries: the broker answered when the write was planned, and may be restarting."""
         return retried(self._options.broker.retry_seconds, lambda: connect(self._options.broker))
 
     def _check(self, amqp: AMQPConnection) -> None:
@@ -103,7 +103,7 @@ class AMQPWriter:
             raise JumpMQError(f"a message to exchange '{lost.exchange}' with routing key '{key}' reaches no queue")
 
     def _rows(self, batch: pa.RecordBatch) -> list[Row]:
-        """Return rows with their queue or exchange; the options fill in missing values."""
+        """Return rows with their targets; options give the target of rows without one."""
         persistent, nothing = self._options.persistent, [None] * len(batch)
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         names = ("queue", "exchange", "routing_key", "properties", "body")

@@ -1,1 +1,1 @@
-"""Streams as Spark tables and streams: read by ranges of offsets, as often as wanted, by any number of queries."""
+"""Streams as Spark tables and streaming sources: any number of queries may read ranges of offsets, repeatedly."""

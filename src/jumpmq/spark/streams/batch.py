@@ -22,10 +22,10 @@ def plan(
     """Plan the partitions of a batch read: messages from ``startingOffsets`` to before ``endingOffsets``.
 
     Args:
-        streams: what the broker says of each, asked with the time at which reading begins, if it begins at one.
+        streams: the broker's description of each stream, with ``seq_at`` if ``startingOffsets`` is a time.
 
     Raises:
-        JumpMQError: the beginning is not there any more, and ``failOnDataLoss`` is not false.
+        JumpMQError: retention has deleted the first message to read, and ``failOnDataLoss`` is not false.
     """
     start, end = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
     require_past(start.timestamp)
@@ -50,10 +50,10 @@ def plan(
 
 
 def _require_forwards(starts: dict[str, int], ends: dict[str, int], options: SourceOptions) -> None:
-    """Refuse options that begin reading behind the end; without ``failOnDataLoss``, retention may be the reason.
+    """Refuse a start after the end, unless ``failOnDataLoss`` is false, when retention may be the reason.
 
     Raises:
-        JumpMQError: one of the streams has an end before its start.
+        JumpMQError: the start is after the end, for one of the streams.
     """
     if options.starting_offsets is None or options.ending_offsets is None or not options.fail_on_data_loss:
         return
@@ -66,14 +66,14 @@ def _require_forwards(starts: dict[str, int], ends: dict[str, int], options: Sou
 
 
 def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:
-    """Return the first offset to read for a start at ``offset``: the lowest available one, if later.
+    """Return the first offset to read for a start at ``offset``: at least the lowest offset of the stream.
 
     Raises:
-        JumpMQError: that is a higher one, and ``failOnDataLoss`` is not false.
+        JumpMQError: the lowest offset is higher than ``offset``, and ``failOnDataLoss`` is not false.
     """
     lowest = int(found["first_seq"])
     if offset < lowest and options.fail_on_data_loss:
         raise JumpMQError(
-            f"stream '{name}' begins with offset {lowest}, retention has let go of {offset} to {lowest - 1}; {GO_ON}"
+            f"stream '{name}' begins with offset {lowest}, retention has deleted {offset} to {lowest - 1}; {GO_ON}"
         )
     return max(offset, lowest)

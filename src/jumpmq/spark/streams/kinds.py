@@ -22,15 +22,16 @@ def queue_names(client: ReadingClient, options: SourceOptions) -> list[str]:
 
 
 def reads_streams(options: SourceOptions, *, patient: bool = True) -> bool:
-    """Return True if a streaming query reads streams by offsets, False for queues by reservations. Without a queue,
-    options for a start position mean streams.
+    """Return True if a streaming query reads streams, by offsets; False if it reads other queues, by reservations.
+
+    If no queue exists, an option for a start position means streams.
 
     Args:
-        patient: whether to wait for queues at a node that is down.
+        patient: True to wait for queues at a node that is down.
 
     Raises:
         BrokerAway: the broker, or one of the queues, is down.
-        JumpMQError: it would read both, or what is for streams is said of other queues.
+        JumpMQError: the query would read both, or has an option of streams for other queues.
     """
     client = client_of(options.broker if patient else replace(options.broker, retry_seconds=0))
     client.require_broker()
@@ -48,10 +49,10 @@ def reads_streams(options: SourceOptions, *, patient: bool = True) -> bool:
 
 
 def require_meant(kinds: Mapping[str, str], options: SourceOptions) -> None:
-    """Refuse options of streams for queues that are no streams.
+    """Refuse options of streams for other queues.
 
     Raises:
-        JumpMQError: one of them is given, and one of the queues is no stream.
+        JumpMQError: an option of streams is given, and one of the queues is no stream.
     """
     given = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
     option = next((name for name, value in given.items() if value is not None), None)
@@ -64,10 +65,10 @@ def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
     """Refuse unless all existing queues are streams.
 
     Args:
-        found: what the broker says of each.
+        found: the broker's description of each queue; None for a queue that does not exist.
 
     Raises:
-        JumpMQError: one is not.
+        JumpMQError: one of the queues is no stream.
     """
     other = next((name for name, at in found.items() if at is not None and at["type"] != STREAM), None)
     if other is not None:
@@ -80,8 +81,9 @@ def origin_of(options: SourceOptions, client: ReadingClient) -> dict[str, Any]:
 
 
 def require_same_origin(offset: Mapping[str, Any], options: SourceOptions, client: ReadingClient) -> None:
-    """Refuse a checkpoint of a different source or broker, whose positions have no meaning here. Older checkpoints
-    without an origin are accepted.
+    """Refuse a checkpoint of a different source or broker, as positions are valid for their own source only.
+
+    Older checkpoints without an origin are accepted.
 
     Raises:
         JumpMQError: the checkpoint is of another source or broker.

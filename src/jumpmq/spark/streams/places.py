@@ -1,4 +1,4 @@
-"""First and last positions to read in streams, as given by options."""
+"""Start and end positions in streams, as given by options."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class StreamsPlace:
     """A position in all streams to read.
 
     Attributes:
-        by_stream: places in single streams, which go before the others.
-        offset: this one; None where the place is told otherwise.
-        timestamp: the first message published then or later, in seconds since the epoch.
-        latest: behind the last message, else before the first one that is there.
+        offset: the offset; None for a position by other means.
+        timestamp: position of the first message published then or later, in seconds since the epoch; None for a
+            position by other means.
+        latest: True for the position after the last message. Without offset and timestamp, False means the position of
+            the first message.
+        by_stream: positions in single streams, which take precedence.
     """
 
     offset: int | None = None
@@ -29,11 +31,18 @@ class StreamsPlace:
 
     @classmethod
     def parse(cls, name: str, value: str) -> StreamsPlace:
-        """Parse ``earliest``, ``latest``, an offset, or a time in ISO 8601, in UTC by default; or a JSON object with an
-        offset, ``earliest`` or ``latest`` by stream. Unnamed streams are read from the beginning to the end.
+        """Parse the value of an option.
+
+        A value is ``earliest``, ``latest``, an offset, or a time in ISO 8601, in UTC by default; or a JSON object with
+        an offset, ``earliest`` or ``latest`` by stream. Streams that the object does not name are read from the
+        beginning, or to the end.
+
+        Args:
+            name: the option's name.
+            value: the option's value.
 
         Raises:
-            JumpMQError: it is something else.
+            JumpMQError: the value is something else.
         """
         text = value.strip()
         if text.startswith("{"):
@@ -55,7 +64,7 @@ class StreamsPlace:
         """Refuse positions in unread streams.
 
         Raises:
-            JumpMQError: there is one.
+            JumpMQError: a position is of a stream that the query does not read.
         """
         unknown = {name for name, _ in self.by_stream} - set(streams)
         if unknown:
@@ -65,8 +74,8 @@ class StreamsPlace:
         """Return the offset in a stream.
 
         Args:
-            stream: its name.
-            found: what the broker says of it, asked with this place's ``timestamp``.
+            stream: the stream's name.
+            found: the broker's description of the stream, with ``seq_at`` for this position's ``timestamp``.
         """
         for name, place in self.by_stream:
             if name == stream:

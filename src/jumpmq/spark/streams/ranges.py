@@ -38,7 +38,7 @@ class OffsetRanges(InputPartition):
 
 
 def partitions_of(ranges: dict[str, tuple[int, int]], cut: Division, origin: Origin) -> list[OffsetRanges]:
-    """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
+    """Divide ranges, ``(first, end)`` by stream, into partitions; long ranges are divided."""
     counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
     if not counts:
         return []
@@ -52,10 +52,10 @@ def partitions_of(ranges: dict[str, tuple[int, int]], cut: Division, origin: Ori
 
 
 def read_ranges(partition: OffsetRanges, options: SourceOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition in Spark's columns.
+    """Yield the messages of a partition in Spark's columns.
 
     Raises:
-        JumpMQError: some are not there any more, and ``failOnDataLoss`` is not false.
+        JumpMQError: messages were deleted since planning, and ``failOnDataLoss`` is not false.
     """
     convert = converter(schema)
     columns = sorted({"seq", *wire_columns(schema)})

@@ -1,13 +1,14 @@
 """Streaming reader of streams: micro-batches are ranges of offsets, and the checkpoint is the query's only state.
 
 How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET,
-"offset": OFFSET, "mark": NUMBER}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that
-ends there, from ``from`` to before ``offset``, and how these are divided into partitions. So one offset says the whole
-micro-batch, and a repeated one has the same rows, also the first of all: Spark logs where it ended, and not where it
-began. ``id`` tells a stream from one that was deleted and declared again by the same name; over AMQP, which has none,
-it is the end that tells, as long as it is before what was read. ``"ahead": true`` says that it may be, as the query is
-to begin there. ``mark`` is the broker's of the message before ``offset``: a data directory that was restored from a
-backup gives the same offsets to other messages.
+"offset": OFFSET, "mark": NUMBER}, ...}, "cut": {...}}``. It describes the whole micro-batch that ends there: the
+messages of each stream from ``from`` to before ``offset``, and their division into partitions (``cut``). So a repeated
+micro-batch has the same rows, even the first one, of which Spark logs the end but not the start.
+
+``id`` is the stream's identity, to detect a stream that was deleted and declared again by the same name. AMQP has no
+identities: over AMQP, such a stream is detected if it ends before the last read offset. ``"ahead": true`` permits such
+an end, for a query that starts after the end of the stream. ``mark`` is the broker's fingerprint of the message before
+``offset``, to detect a data directory restored from a backup, which gives the same offsets to other messages.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from jumpmq.spark.streams.places import LATEST
 from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read_ranges
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait before reporting no news: without a trigger, Spark asks again at once."""
+"""Seconds to wait before an answer without new messages, because without a trigger, Spark asks again at once."""
 
 CATCHES_UP = 5.0
-"""Seconds for a stream to catch up that ends before the last read offset, as with a lagging replica of RabbitMQ."""
+"""Seconds to wait for a stream that ends before the last read offset, as at a lagging replica of RabbitMQ."""
 
 RESTORED = (
-    "the query has read it: the broker's data directory was restored from an older backup. Give the query a new "
-    "checkpoint and 'startingOffsets', or set option 'failOnDataLoss' to false to go on at that offset, or at the end"
+    "the broker's data directory was restored from an older backup. Give the query a new checkpoint and "
+    "'startingOffsets', or set option 'failOnDataLoss' to false to go on at that offset, or at the end"
 )
 
 Offset = dict[str, Any]
@@ -178,7 +179,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the descriptions without deleted streams.
 
         Raises:
-            JumpMQError: one is, the query has read it, and ``failOnDataLoss`` is not false.
+            JumpMQError: a stream that the query has read was deleted, and ``failOnDataLoss`` is not false.
         """
         gone = [name for name, at in found.items() if at is None and name in done]
         if gone and self._options.fail_on_data_loss:
@@ -186,7 +187,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: at for name, at in found.items() if at is not None}
 
     def _begin(self, name: str, found: Found, done: dict[str, int] | None) -> int:
-        """Return the query's first unread offset; the lowest one of a new stream."""
+        """Return the first offset that the query has not read; the lowest offset of a new stream."""
         if done is None:
             return int(found["first_seq"])
         why = self._why_other(name, found, done)
@@ -203,14 +204,15 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return done["id"] != found["id"] or (self._options.broker.speaks_amqp and _is_short(found, done))
 
     def _why_other(self, name: str, found: Found, done: dict[str, int]) -> str | None:
-        """Return the reason if a stream's read part has changed; None if unchanged."""
+        """Return the error's text if the stream's messages are not those that the query has read; None if they are."""
         if self._is_another(found, done):
             return _declared_anew(name)
         offset, mark = done["offset"], found.get("mark")
         if _is_short(found, done):
-            return f"stream '{name}' ends with offset {found['last_seq']}, before {offset} up to which {RESTORED}"
+            end = found["last_seq"]
+            return f"stream '{name}' ends with offset {end}, before the query's next offset {offset}: {RESTORED}"
         if mark is not None and done.get("mark") not in (None, mark):
-            return f"stream '{name}' has other messages before offset {offset} than those up to which {RESTORED}"
+            return f"stream '{name}' has other messages before offset {offset} than the query has read: {RESTORED}"
         return None
 
     def _mark(self, streams: dict[str, dict[str, Any]]) -> None:
