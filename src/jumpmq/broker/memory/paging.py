@@ -91,11 +91,15 @@ class Paging:
         self._most = max(self._most, self._account.total)
         if time.monotonic() >= self._rested_at + REST and not self._at_work:
             self._rested_at = time.monotonic()
-            self._freed.look_at_rest(max(self._most, self._most_before))
+            most = max(self._most, self._most_before)
+            self._freed.look_at_rest(most)
             self._most, self._most_before = self._account.total, self._most
-            if self._account.by_kind["ready"] > RESTING or self._freed_much:
+            # Messages published while others were freed lie scattered between the freed ones, and each may keep a
+            # megabyte from being returned: the passes after a fall page these messages, too.
+            fell = self._account.total < most - SLACK
+            if self._account.by_kind["ready"] > RESTING or fell:
                 self._at_work = True
-                self._upkeep.work("paging queues that rest", self._steps(self._page_resting()))
+                self._upkeep.work("paging queues that rest", self._steps(self._page_resting(fell)))
             else:
                 self._seen = {}
 
@@ -124,7 +128,7 @@ class Paging:
             while self._account.tight and queue.page_out(kept):
                 yield
 
-    def _page_resting(self) -> Iterator[None]:
+    def _page_resting(self, fell: bool) -> Iterator[None]:
         seen, self._seen = self._seen, {}
         before = self._account.total
         found: list[Queue] = []
@@ -140,8 +144,7 @@ class Paging:
                 yield
             while queue.memory > kept and _rests(queue, seen) and queue.page_out(kept):
                 yield
-        self._freed_much = self._account.total < before - SLACK
-        if self._freed_much:
+        if fell or self._account.total < before - SLACK:
             empty_free_lists()
 
     def _page_deliveries(self) -> Iterator[None]:
