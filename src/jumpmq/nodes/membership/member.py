@@ -253,7 +253,7 @@ class Member:
             if not is_alive and self.standstill.set_back is None:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self.etcd.until_answered(self.lease.announce)
-            await self.etcd.until_answered(lambda: self.witness.look(self._timing.alive_interval))
+            await self.etcd.until_answered(self.witness.look)
             with contextlib.suppress(EtcdError):
                 await self.lease.note_in_time()
 

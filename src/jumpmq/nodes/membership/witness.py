@@ -55,12 +55,9 @@ class Witness:
         """Forget what a home has declared, when its link goes down."""
         self._suspected.pop(home, None)
 
-    async def look(self, age: float = 0.0) -> None:
+    async def look(self) -> None:
         """Check for dead homes, notify peers, and remove dead homes' queues if this home has the lowest number among
         linked homes.
-
-        Args:
-            age: maximum age in seconds of the known keys of live homes; older keys are read again.
 
         Raises:
             EtcdError: etcd cannot be asked.
