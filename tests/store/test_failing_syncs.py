@@ -160,7 +160,9 @@ def test_a_disk_that_refuses_that_is_told_of(tmp_path: Path) -> None:
     disk = Disk()
     disk.sync_error = errno.EIO
     again = killed_now(tmp_path / "data", tmp_path / "again")
-    with pytest.raises(StoreError, match=r"cannot write the last commit of .*log again: Input/output error; put that"):
+    with pytest.raises(
+        StoreError, match=r"cannot write the last commit of .*log again: Input/output error; correct the cause"
+    ):
         Opened(again, disk)
     disk.sync_error = errno.ENOSPC
     disk.write_error = errno.ENOSPC

@@ -107,7 +107,9 @@ def test_a_hot_key(orders: BlockingChannel, looks: Looks) -> None:
 def test_a_missing_header(orders: BlockingChannel, looks: Looks) -> None:
     send(orders, [f"customer-{number}" for number in range(600)] + [None] * 400)
     for look, site in looks():
-        found = answer(site, "missing header", "400 of 1,000 recent messages to 'orders' lack the header 'customer'")
+        found = answer(
+            site, "missing header", "400 of 1,000 recent messages to 'orders' lack the hashed header 'customer'"
+        )
         assert "Publishers must set" in found.inner_text()
         site.picture(f"full-missing-header-{look}")
         site.follow(found.get_by_role("link", name="orders", exact=True))

@@ -360,7 +360,7 @@ def test_workers_are_shown_and_one_that_died_is_told(tmp_path: Path, browser: Br
             until(lambda: api.get("nodes")[0]["workers"][0]["uptime"] > STARTED_TOGETHER * 1000)
             os.kill(int(node["workers"][1]["os_pid"]), signal.SIGKILL)
             told = site.go().page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="worker restarted")
-            told.get_by_text("1 worker of busy@localhost died and was started again").wait_for()
+            told.get_by_text("1 worker of busy@localhost died and was restarted").wait_for()
             site.go("nodes").picture("workers")
 
 
