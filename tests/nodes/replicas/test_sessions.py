@@ -89,6 +89,26 @@ async def test_a_replica_of_another_node_or_version_gets_no_session() -> None:
 
 
 @in_loop
+async def test_a_hello_that_is_earlier_than_the_news_of_its_node_begins_a_session_with_the_news() -> None:
+    async with two(Timing(session_pause=0.01)) as (first, second):
+        nodes: dict[int, str] = {}
+        first.node_at = lambda home: nodes.get(home, "")
+        one, other = Party("n1.a"), Party("n2.b")
+        first.join(7, one)
+        second.join(7, other)
+        await until(lambda: other.told)
+        second.send(7, "n1.a", Resign(1))  # dropped: the session is not up at the other side
+        await asyncio.sleep(0.05)
+        assert (one.told, other.told) == ([], ["+n1.a"])
+        nodes[2] = "n2"
+        await until(lambda: one.told and len(other.told) == 3)
+        await asyncio.sleep(0.05)
+        assert (one.told, other.told) == (["+n2.b"], ["+n1.a", "-n1.a", "+n1.a"])
+        second.send(7, "n1.a", Resign(2))
+        await until(lambda: one.told[1:] == [("n2.b", Resign(2))])
+
+
+@in_loop
 async def test_frames_of_a_later_release_are_passed_over_and_the_session_goes_on() -> None:
     async with two() as (first, second):
         one, other = Party("n1.a"), Party("n2.b")

@@ -17,6 +17,8 @@ sent = received + 1   HELLO                     up
 sent > received + 1   HELLO                     wait for further HELLOs
 up                    drop                      down; HELLO is sent after a pause
 dropped               HELLO                     up once HELLO is sent
+any                   HELLO of a node that is   counted; up with a further HELLO of both sides, once
+                      not the home's node       :attr:`ReplicaSessions.node_at` returns the node
 up                    replica leaves            down; further HELLOs are counted
 any                   link down                 down, nothing sent or received
 ====================  ========================  ============================================================
@@ -57,7 +59,7 @@ class _ReplicaSession:
         sent, received: number of HELLOs on the link.
         me, peer: identity in the last sent and in the last received HELLO; empty before.
         up: True if as many HELLOs were received as sent, and the party was notified.
-        timer: timer for the HELLO after a drop.
+        timer: timer for the next HELLO, after a drop or a HELLO of another node than the home's.
     """
 
     sent: int = 0
@@ -68,7 +70,7 @@ class _ReplicaSession:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def stop_timer(self) -> None:
-        """Send no HELLO for a drop any more."""
+        """Send no HELLO at the time of the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -81,7 +83,7 @@ class ReplicaSessions:
         links: links between homes.
 
     Attributes:
-        node_at: returns the node of a home; empty if unknown.
+        node_at: returns the node of a home; empty if unknown. A link may be up earlier than etcd's news of the home.
     """
 
     def __init__(self, links: Links) -> None:
@@ -172,7 +174,6 @@ class ReplicaSessions:
             return
         if node_of(frame.replica) != self.node_at(link.peer):
             log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
-            return
         if session is None:  # counted without a local party, too
             session = self._sessions[home, link.peer] = _ReplicaSession()
         self._end(home, session)
@@ -191,9 +192,23 @@ class ReplicaSessions:
             self._say(home, at, session)
         self._answer(home, at, session)
 
+    def _start_known(self, home: int, at: int, session: _ReplicaSession) -> None:
+        """Start a session once the replica's node is the home's. The other side may be up already; its frames were
+        dropped here, hence a new session.
+        """
+        if node_of(session.peer) == self.node_at(at):
+            self._start(home, at)
+        else:
+            session.timer = None
+            self._answer(home, at, session)
+
     def _answer(self, home: int, at: int, session: _ReplicaSession) -> None:
         """Answer each received HELLO. The session is up if no HELLO of this side waits for its answer."""
-        if home not in self._parties:
+        if home not in self._parties or not session.received:
+            return
+        if node_of(session.peer) != self.node_at(at):
+            later = asyncio.get_running_loop().call_later
+            session.timer = later(self._links.timing.session_pause, self._start_known, home, at, session)
             return
         while session.sent < session.received:
             self._say(home, at, session)
