@@ -11,7 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from tests.spark.sources import declare, stream, table
+from tests.spark.sources import declare, publish, stream, table
 
 import jumpmq
 from jumpmq.management import ManagementClient
@@ -186,6 +186,21 @@ def test_an_error_is_one_sentence_in_notebooks(
         query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
     with pytest.raises(JumpMQError, match=r"^Spark failed: [^\n]*no_such_column[^\n]*$"), plain_errors():
         spark.range(1).select("no_such_column")
+
+
+def test_an_error_of_foreach_batch_is_its_own_line(
+    spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
+    """Spark's account ends with the plan, whose lines for a union begin as the lines of Java's causes do."""
+
+    def refuse(batch: object, number: int) -> None:
+        raise ValueError(f"number {number}\nand more")
+
+    publish(channel, [b"0"])
+    both = [stream(spark, broker, queue=queue) for queue in ("q1", "q2")]
+    writer = both[0].union(both[1]).writeStream.foreachBatch(refuse).option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(JumpMQError, match=r"^Spark failed: ValueError: number 0$"), plain_errors():
+        writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def test_of_java_s_account_the_last_cause_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -69,7 +70,7 @@ class TooLarge(JumpMQError):
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's own sentence, without Spark's stack traces.
+    """Return an error's own sentence, without stack traces and plans of Spark.
 
     Args:
         error: an error raised by an action or a streaming query.
@@ -83,8 +84,19 @@ def reason(error: BaseException) -> str:
     for said, hint in _HINTS.items():
         if any(said in line for line in lines):
             return f"Spark failed: {lines[0]} For jumpmq, {hint}"
-    causes = [line.removeprefix(start) for start in (": ", "Caused by: ") for line in lines if line.startswith(start)]
+    if (own := _python_error(str(error))) is not None:
+        return f"Spark failed: {own}"
+    causes = [
+        found[1] for start in (": ", "Caused by: ") for line in lines if (found := re.match(rf"{start}(\w.*)", line))
+    ]
     return f"Spark failed: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
+
+
+def _python_error(text: str) -> str | None:
+    """Return the exception's line of the last Python traceback, such as one of a function for ``foreachBatch``."""
+    *_, last = text.split("Traceback (most recent call last):\n")
+    lines = last.splitlines() if last != text else []
+    return next((line for line in lines if line and not line[0].isspace()), None)
 
 
 @contextmanager
