@@ -120,7 +120,7 @@ GET /api/copies/99/check                  401 401 401 404 404
 GET /api/copies/99/positions               401 401 401 404 404
 POST /api/copies/99/check                 401 401 401 401 404
 POST /api/queues/quorum/replicas/on/n/grow 401 401 401 401 404 {"strategy": "all"}
-DELETE /api/queues/quorum/replicas/on/n/shrink 401 401 401 401 404
+DELETE /api/queues/quorum/replicas/on/n/shrink 401 401 401 401 200
 POST /api/queues/quorum/here/q/replicas/add 401 401 401 401 400 {"node": "n"}
 DELETE /api/queues/quorum/here/q/replicas/delete 401 401 401 401 400 {"node": "n"}
 POST /api/stop                            401 401 401 401 204

@@ -223,13 +223,17 @@ def _members_are_changed(cluster: Cluster) -> None:
     assert cluster.output("-q", "grow", "two@host", "even") == ""
     assert cluster.output("-q", "grow", "two@host", "all", "--queue-pattern", "^none$") == ""
     refused = cluster.control("grow", "four@host", "all")
-    assert (refused.returncode, refused.stderr) == (65, "Error:\nnode 'four@host' is not in the cluster\n")
+    assert (refused.returncode, refused.stderr) == (64, "Error:\nnode four@host is not a member of the cluster\n")
+    assert cluster.control("grow", "two@host", "some").returncode == 64
+    assert cluster.output("shrink", "four@host").endswith("\nno home of another node has a copy on four@host\n")
     refused = cluster.control("-q", "shrink", "one@host")
     reason = "home 1: the home belongs to node 'one@host', which always has a copy of it"
     assert refused.stdout == f"{head}1\tone@host, two@host, three@host\t2\terror: {reason}\n"
     assert (refused.returncode, refused.stderr) == (69, "Error:\n1 home could not be changed\n")
-    refused = cluster.control("add_member", "quorum", "two@host")
-    assert (refused.returncode, refused.stderr) == (69, "Error:\nhome 1: node 'two@host' has a copy already\n")
+    said = cluster.output("-q", "add_member", "quorum", "two@host")
+    assert said == "home 1 is to have copies on one@host, two@host, three@host, with 1 other queue\n"
+    refused = cluster.control("add_member", "quorum", "four@host")
+    assert (refused.returncode, refused.stderr) == (64, "Error:\nnode four@host is not a member of the cluster\n")
     assert cluster.control("add_member", "none", "two@host").returncode == 65
     refused = cluster.control("-q", "rebalance", "queues")
     reason = "type queues is not supported. Try one of all, quorum, stream."

@@ -204,11 +204,15 @@ def _asked(session: Session, method: str, *path: str, body: Any = None) -> Any:
 
 
 def quorum_status(session: Session, queue: Queue) -> None:
-    """Shows the copies of a queue (the copies of the queue's home), in RabbitMQ's terms."""
+    """Shows the copies of a queue (the copies of the queue's home), in RabbitMQ's terms.
+
+    Classic queues and streams have copies, too; RabbitMQ's command fails with 69 for them.
+    """
     found = session.api.find("queues", session.vhost, queue)
     if found is None:
         raise NoQueue
-    session.inform(f"Status of queue {queue} on node {session.node_name} ...")
+    kind = "quorum queue" if found["type"] == "quorum" else "queue"
+    session.inform(f"Status of {kind} {queue} on node {session.node_name} ...")
     copies = [one for one in session.api.get("copies") if one["home"] == found.get("home")]
     if not copies:
         session.table(STATUS_COLUMNS, [[found["node"], *RAFT["leader"], *[""] * 7]])
@@ -233,14 +237,18 @@ def _status(member: dict[str, Any], position: dict[str, Any] | None, epoch: int)
 def add_member(session: Session, queue: Queue, member: Node, membership: Membership = None) -> None:
     """Adds a copy of a queue's home, with all durable queues there, on a node.
 
-    Returns once the request is recorded; `list_copies` shows the progress.
+    Returns once the request is recorded; `list_copies` shows the progress. As in RabbitMQ, the command succeeds if the
+    node has a copy already, and fails with 64 for a node outside the cluster. Classic queues and streams are accepted,
+    too.
     """
+    _require_member(session, member)
     session.inform(f"Adding a replica for queue {queue} on node {member}...")
     _add_member(session, queue, member)
 
 
 def add_replica(session: Session, stream: Queue, member: Node) -> None:
     """Adds a copy of a stream's home, with all durable queues there, on a node, like `add_member`."""
+    _require_member(session, member)
     session.inform(f"Adding a replica for queue {stream} on node {member}...")
     _add_member(session, stream, member)
 
@@ -251,6 +259,15 @@ def _add_member(session: Session, queue: str, node: str) -> None:
     told = session.api.post("queues", "quorum", session.vhost, queue, "replicas", "add", body={"node": node})
     others = counted(told["queues"] - 1, "other queue")
     session.say(f"home {told['home']} is to have copies on {', '.join(told['members'])}, with {others}")
+
+
+def _require_member(session: Session, node: str) -> None:
+    """
+    Raises:
+        CommandError: a node is not in the cluster; text and status are RabbitMQ's.
+    """
+    if not any(one["name"] == node for one in session.api.get("nodes")):
+        raise CommandError(f"node {node} is not a member of the cluster", os.EX_USAGE)
 
 
 def grow(
@@ -264,8 +281,10 @@ def grow(
 ) -> None:
     """Adds copies of all homes, or of homes with a matching queue, on a node. A copy has all of the durable queues.
 
-    Returns once the request is recorded; `list_copies` shows the progress.
+    Returns once the request is recorded; `list_copies` shows the progress. As in RabbitMQ, the command fails with 64
+    for a node outside the cluster. Unlike in RabbitMQ, it fails with 69 if a home cannot have the copy.
     """
+    _require_member(session, member)
     session.inform(f"Growing {strategy} quorum queues on {member}...")
     body = {"strategy": strategy.value, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
     _changed(
@@ -278,9 +297,16 @@ def shrink(
     member: Node,
     errors_only: Annotated[bool, typer.Option("--errors-only", help="list only refused homes")] = False,
 ) -> None:
-    """Removes the copies of other nodes' homes from a node. The node's own homes stay."""
+    """Removes the copies of other nodes' homes from a node, or from a removed node. The node's own homes stay.
+
+    As in RabbitMQ, the command succeeds for a node outside the cluster. Unlike in RabbitMQ, it fails with 69 if a home
+    has to keep its copy.
+    """
     session.inform(f"Shrinking quorum queues on {member}...")
-    _changed(session, _asked(session, "DELETE", "queues", "quorum", "replicas", "on", member, "shrink"), errors_only)
+    homes = session.api.ask("DELETE", "queues", "quorum", "replicas", "on", member, "shrink")
+    if not homes:
+        session.inform(f"no home of another node has a copy on {member}")
+    _changed(session, homes, errors_only)
 
 
 def _changed(session: Session, homes: list[dict[str, Any]], errors_only: bool) -> None:

@@ -30,12 +30,13 @@ ANY = ".*"
 
 async def add_member(request: Request) -> Response:
     """``POST /api/queues/quorum/{vhost}/{queue}/replicas/add``: let a node keep a copy of a queue's home: a copy of all
-    durable queues of the home. Answered when etcd has the request."""
+    durable queues of the home. Answered when etcd has the request; as in RabbitMQ, also for a node with a copy."""
     home = _home_of_queue(request)
     node: str = (await requested.shaped_body(request, MEMBER))["node"]
-    broker = requested.broker(request)
-    await broker.copies.add_member(home, node)
-    _audit(request, "add member", home, node)
+    copies = requested.broker(request).copies
+    if not any(one.home == home and node in one.wanted_members for one in copies.listed()):
+        await copies.add_member(home, node)
+        _audit(request, "add member", home, node)
     return JSONResponse(await _told(request, home))
 
 
@@ -71,11 +72,9 @@ async def grow(request: Request) -> Response:
 
 async def shrink(request: Request) -> Response:
     """``DELETE /api/queues/quorum/replicas/on/{node}/shrink``: let a node, or a removed node, keep no copies of
-    other nodes' homes. The answer is that of ``grow``."""
+    other nodes' homes. The answer is that of ``grow``; as in RabbitMQ, empty for an unknown node."""
     node, listed = requested.name(request, "node"), requested.broker(request).copies.listed()
     homes = [one for one in listed if node in one.wanted_members and len(one.wanted_members) > 1]
-    if not homes:
-        _node(request)
     return await _change(request, "remove member", node, homes)
 
 
