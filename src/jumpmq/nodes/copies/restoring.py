@@ -71,11 +71,14 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
     copy = CopyDirectory(directory, value.log, damaged=True)
     try:
         replica = f"{me.node}.{copy.noted.disk}"
-        lost = "" if replica in value.electable else _lost(home, replica, value, copy)
-        new = value.forced(replica)
-        noted = losses.read(directory)
-        if lost and lost not in dict(noted):  # else from a call that was killed
-            losses.write(directory, [*noted, (lost, time.time())])
+        new, noted = value.forced(replica), losses.read(directory)
+        if replica in value.electable:  # perhaps by an earlier call, which was killed before it told the loss
+            forced = _forced(home, replica, value.epoch)
+            lost = next((loss for loss, _ in noted if loss.startswith(forced)), "")
+        else:
+            lost = _lost(home, replica, value, copy)
+            if lost not in dict(noted):
+                losses.write(directory, [*noted, (lost, time.time())])
         # The copy may lack what the home's process had at its last start; the operator accepts the loss.
         forget = [delete(keys.seen(await _process_of(client, keys, home)))] if lost or copy.damage else []
         if await claims.swap(value, new, forget) != new:
@@ -96,7 +99,10 @@ async def _process_of(client: Etcd, keys: Keys, home: int) -> str:
 def _lost(home: int, replica: str, value: Configuration, copy: CopyDirectory) -> str:
     """Return a description of the commits that a copy may lack."""
     behind = "all" if copy.next_number is None else f"commits {copy.next_number} and later"
-    return (
-        f"{replica} was made the leader of home {home} by force in epoch {value.epoch + 1}, without the copies of "
-        f"{', '.join(map(node_of, value.electable))}: {behind} may be lost"
-    )
+    nodes = ", ".join(map(node_of, value.electable))
+    return f"{_forced(home, replica, value.epoch + 1)} without the copies of {nodes}: {behind} may be lost"
+
+
+def _forced(home: int, replica: str, epoch: int) -> str:
+    """Return the begin of the description of a loss."""
+    return f"{replica} was made the leader of home {home} by force in epoch {epoch},"
