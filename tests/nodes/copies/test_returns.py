@@ -14,11 +14,11 @@ def led(node: str, epoch: int) -> Configuration:
     return Configuration(epoch, "log", "a", 3, 2, ("a", "b", "c"), epoch, f"{node}.1", ("a.1", "b.1", "c.1"))
 
 
-def seen(*changes: tuple[float, str], asked: str = "") -> Returns:
+def seen(*changes: tuple[float, str], asked: str = "", resigned: bool = False) -> Returns:
     """What a node has seen: leaders, and when they came."""
     returns = Returns()
     for number, ((_, before), (at, node)) in enumerate(pairwise([(0.0, "a"), *changes]), 1):
-        returns.see(led(before, number), led(node, number + 1), asked, at)
+        returns.see(led(before, number), led(node, number + 1), asked, at, resigned=resigned)
     return returns
 
 
@@ -41,3 +41,7 @@ def test_returns(changes: list[tuple[float, str]], due: float) -> None:
 
 def test_what_operators_ask_for_is_no_takeover() -> None:
     assert seen((0, "b"), (60, "a"), (100, "b"), (200, "a"), (300, "b"), asked="b").is_due(300, 300 + QUIET)
+
+
+def test_a_home_of_a_node_that_stops_in_order_is_given_away_and_returns_soon() -> None:
+    assert seen((0, "b"), (60, "a"), (100, "b"), (200, "a"), (300, "b"), resigned=True).is_due(300, 300 + QUIET)

@@ -323,7 +323,9 @@ class NodeCopies:
             self._changed[home] = asyncio.get_running_loop().time()
         asked = wanted.leader if (wanted := self.wanted.get(home)) is not None else ""
         returns = self._returns.setdefault(home, Returns())
-        returns.see(before, known, asked, asyncio.get_running_loop().time())
+        copied = self.copies[home].home if home in self.copies else None
+        resigned = copied is not None and copied.roles.resigned == before.epoch
+        returns.see(before, known, asked, asyncio.get_running_loop().time(), resigned=resigned)
         self.observed[home].on_configuration(before, known)
 
     def _is_kept_here(self, known: Configuration) -> bool:

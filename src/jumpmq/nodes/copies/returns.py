@@ -17,7 +17,8 @@ MOST_TAKEOVERS = 3
 class Returns:
     """Changes of a home's leader seen by this node since its start.
 
-    Returns are delayed from the third takeover within an hour on, until the seat has led for an hour.
+    Returns are delayed from the third takeover within an hour on, until the seat has led for an hour. A leader that
+    stops in order gives its home away, which is no takeover: operators may restart a node repeatedly.
     """
 
     def __init__(self) -> None:
@@ -26,11 +27,14 @@ class Returns:
         self._since = 0.0  # time at which the seat last became the leader
         self._is_damped = False
 
-    def see(self, before: Configuration, value: Configuration, asked: str, now: float) -> None:
+    def see(
+        self, before: Configuration, value: Configuration, asked: str, now: float, *, resigned: bool = False
+    ) -> None:
         """Note a configuration and its predecessor.
 
         Args:
             asked: node wanted as the leader by an operator; takeovers by this node do not count.
+            resigned: True if the leader of the predecessor stopped in order.
             now: time by a monotonic clock, in seconds.
         """
         leader = node_of(value.leader)
@@ -38,7 +42,7 @@ class Returns:
             return
         if leader == value.seat:
             self._since = now
-        elif leader != asked:
+        elif leader != asked and not resigned:
             if self._is_damped and node_of(before.leader) == value.seat and now - self._since >= DAMPED:
                 self._is_damped = False
                 self._takeovers.clear()
