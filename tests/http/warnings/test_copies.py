@@ -65,3 +65,14 @@ def test_homes_below_min_name_the_nodes_to_start() -> None:
     assert (told.kind, told.severity, told.name) == ("copies-below-min", "alarm", "one")
     assert told.text == "Nothing is confirmed at home 1: 1 of at least 2 copies are there."
     assert told.advice.startswith("Start the missing nodes: one is away, two is behind. ")
+
+
+def test_a_running_node_whose_home_another_node_serves_is_named_with_the_way_to_return() -> None:
+    returning = replace(home(2, {}), leader="three", members={"two": "in set", "three": "leader", "four": "in set"})
+    (told,) = of_copies([home(1, {}), returning])
+    assert (told.kind, told.severity, told.name) == ("served-elsewhere", "warning", "two")
+    assert told.text == "two runs, and waits with its ports closed: home 2 is served by three."
+    assert told.advice.endswith("At once: `jumpmqctl transfer_leadership 2 two`.")
+    assert not [*of_copies([replace(returning, wanted_leader="three")])]
+    members: dict[str, CopyState] = {"two": "away", "three": "leader", "four": "in set"}
+    assert [one.kind for one in of_copies([replace(returning, members=members)])] == ["copies-missing"]

@@ -12,8 +12,9 @@ _DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is be
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: one per seat of homes below ``min``, one per missing node, and one per
-    copy with a problem."""
+    """Yield the warnings of homes with copies: one per seat of homes below ``min``, one per missing node, one per
+    running node whose home another node serves, and one per copy with a problem.
+    """
     for home in homes:
         for node, trouble in home.troubles.items():
             advice = "The step is retried; the warning ends a minute after success."
@@ -47,6 +48,23 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
                 f"node, and then `jumpmqctl shrink {node}` ends this warning."
             )
         yield Warning("copies-missing", "warning", "node", "", node, text, advice)
+    yield from _served_elsewhere(homes)
+
+
+def _served_elsewhere(homes: Collection[HomeCopies]) -> Iterator[Warning]:
+    """Yield a warning per running node whose homes other nodes serve, unless an operator wants that."""
+    found = dict[str, list[HomeCopies]]()
+    for home in homes:
+        if home.leader != home.seat and home.members[home.seat] == "in set" and home.wanted_leader in ("", home.seat):
+            found.setdefault(home.seat, []).append(home)
+    for seat, of_seat in found.items():
+        served = ", ".join(f"home {one.home} is served by {one.leader}" for one in of_seat)
+        text = f"{seat} runs, and waits with its ports closed: {served}."
+        advice = (
+            f"The homes return to {seat} after {seat} has kept up for 30 seconds, but an hour after a third failure "
+            f"within an hour. At once: `jumpmqctl transfer_leadership {of_seat[0].home} {seat}`."
+        )
+        yield Warning("served-elsewhere", "warning", "node", "", seat, text, advice)
 
 
 def _of_damage(home: HomeCopies) -> str:
