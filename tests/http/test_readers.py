@@ -162,7 +162,7 @@ def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_i
         time.sleep(0.01)
     response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1, "after": 0})
     assert response.status_code == 410
-    assert "has lapsed, and others have consumed messages of it" in response.json()["reason"]
+    assert "has lapsed, and messages of it have left the queue" in response.json()["reason"]
     assert reserve(api, {"q": 0}) == {"q": (2, 9)}
     assert [seq for seq, _, _ in read(api, "q", 2, after=0)] == list(range(2, 11))
 

@@ -145,7 +145,9 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     exhaust(place.reinstate())
     assert rows(place, 0, 1) == fresh(1, 3)
     for upto in (2, 3):
-        with pytest.raises(ReservationGone, match=r"reservation 2 of .* has lapsed, and others have consumed"):
+        with pytest.raises(
+            ReservationGone, match=r"reservation 2 of .* has lapsed, and messages of it have left the queue"
+        ):
             place.held(0, upto)
     assert [message.seq for message in queue.peek(1, 99)] == [4, 6, 7, 8, 9, 10]
 
@@ -157,7 +159,9 @@ def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone() -> None:
     exhaust(place.lapse())
     queue.settle(queue.take(4), Outcome.ACKNOWLEDGED)
     exhaust(place.reinstate())
-    with pytest.raises(ReservationGone, match="has lapsed, and others have consumed"):
+    with pytest.raises(
+        ReservationGone, match="messages of it have left the queue: consumed by others, expired or dead-lettered"
+    ):
         place.held(0, 1)
     assert queue.unacknowledged_count == 0
 

@@ -128,7 +128,7 @@ def test_a_member_beside_a_query_is_refused_until_what_the_query_had_went_back(
     until(lambda: member.has(400))
     assert sorted(member.bodies) == slotted, "each once, also those that the query had reserved"
     member.close()
-    with pytest.raises(JumpMQError, match="has lapsed, and others have consumed messages of it"):
+    with pytest.raises(JumpMQError, match="has lapsed, and messages of it have left the queue"):
         rows(again, start, end)
     assert again._session is not None
     again._session.stop()

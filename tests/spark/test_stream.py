@@ -219,7 +219,7 @@ def test_what_a_silent_query_holds_goes_back_and_its_batch_cannot_be_repeated_on
     while api.counts("q1")[1]:
         time.sleep(0.05)
     assert channel.basic_get("q1", auto_ack=True)[0].redelivered
-    with pytest.raises(StreamingQueryException, match="has lapsed, and others have consumed messages of it"):
+    with pytest.raises(StreamingQueryException, match="has lapsed, and messages of it have left the queue"):
         run_available(frame, tmp_path, Sink())
 
 

@@ -50,6 +50,8 @@ class Outcome(Enum):
     """Returned by a consumer with ``basic.reject``: the messages could not be handled."""
     CONSUMER_GONE = "consumer_gone"
     """Returned because the consumer, channel or reader is gone."""
+    UNREAD = "unread"
+    """Returned without a delivery: the delivery counts do not change."""
 
 
 class Journal(BatchReader, RecordJournal, Protocol):

@@ -152,6 +152,9 @@ class QuorumQueue(ClassicQueue):
         return count
 
     def _take_back(self, messages: list[Message], outcome: Outcome, held: Held) -> None:
+        if outcome is Outcome.UNREAD:
+            super()._take_back(messages, outcome, held)
+            return
         limit = self.limits.delivery_limit
         for message in messages:
             message.attempts += 1

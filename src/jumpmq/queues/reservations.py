@@ -335,13 +335,19 @@ class Reservations:
     def lapse(self) -> Iterator[None]:
         """Return all messages to the queue, at their positions. Numbers and ranges of the reservations stay known.
 
-        The last messages return first, and nothing is delivered before all have returned.
+        The last messages return first, and nothing is delivered before all have returned. The first step only notes
+        the lapse: a record made after it prevents that a start after a crash holds the messages, and counts a second
+        lapse.
         """
-        held = [reservation for reservation in self._reservations.values() if reservation.pieces]
+        held = []
+        for reservation in self._reservations.values():
+            if reservation.pieces:
+                held.append(reservation.pieces)
+                reservation.pieces = None
         self.queue.begin_return()
         try:
-            for reservation in reversed(held):
-                pieces, reservation.pieces = reservation.pieces or [], None
+            yield
+            for pieces in reversed(held):
                 for messages in _backwards(pieces):
                     self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                     yield
@@ -355,14 +361,17 @@ class Reservations:
             yield from self._let_go(pieces)
         yield from self.free()
 
-    def reinstate(self, *, partly: bool = False) -> Iterator[None]:
+    def reinstate(self, *, partly: bool = False, end: int | None = None) -> Iterator[None]:
         """Hold complete lapsed reservations again; the first incomplete reservation stays lapsed, with all later
         reservations.
 
         Args:
             partly: True to reinstate incomplete reservations, too, with their remaining messages.
+            end: number of the first reservation to leave as it is; None for all reservations.
         """
-        for reservation in self._reservations.values():
+        for number, reservation in self._reservations.items():
+            if number == end:
+                return
             if reservation.pieces is None:
                 yield from self._reinstate(reservation, partly)
                 if reservation.pieces is None:
@@ -376,24 +385,29 @@ class Reservations:
     # -- what survives a restart
 
     def record(self) -> dict[str, Any]:
-        """Return the group's state as JSON: acknowledged and outstanding reservations."""
+        """Return the group's state as JSON: acknowledged and outstanding reservations. All reservations from number
+        ``lapsed`` on have lapsed; null if none has.
+        """
         return {
             "queue": self.queue.id,
             "group": self.group,
             "acknowledged": self.acknowledged,
             "latest": self.latest,
+            "lapsed": next((number for number, one in self._reservations.items() if one.pieces is None), None),
             "reservations": {str(number): packed(one.runs) for number, one in self._reservations.items()},
         }
 
     @classmethod
     def restore(cls, queue: Queue, record: dict[str, Any]) -> "Reservations":
-        """Continue from a record: acknowledged messages are settled again, all others are held again."""
+        """Continue from a record: acknowledged messages are settled again, and held messages are held again. A record
+        of an earlier release does not tell which reservations have lapsed.
+        """
         place = cls(queue, record["group"])
         place.acknowledged, place.latest = record["acknowledged"], record["latest"]
         for number, runs in record["reservations"].items():
             place._reservations[int(number)] = Reservation(unpacked(runs))
         exhaust(place.acknowledge(place.acknowledged))
-        exhaust(place.reinstate())
+        exhaust(place.reinstate(end=record.get("lapsed")))
         for reservation in place._reservations.values():
             if reservation.pieces is None:
                 left = chain.from_iterable(queue.view.browse(run.first, run.last) for run in reservation.runs)
@@ -405,7 +419,7 @@ class Reservations:
     def _reinstate(self, reservation: Reservation, partly: bool) -> Iterator[None]:
         yield from self._count_resting(reservation)
         if reservation.resting and not partly:
-            return  # taking the others would only count as a delivery of each
+            return
         left = Reservation()
         for messages in self._take(reservation.runs):
             left.extend(messages)
@@ -414,7 +428,7 @@ class Reservations:
             reservation.runs, reservation.count, reservation.pieces = left.runs, left.count, left.pieces
         else:
             for messages in _backwards(left.pieces or []):
-                self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
+                self.queue.settle(messages, Outcome.UNREAD, Held.RESERVED)
                 yield
             yield from self._count_resting(reservation)  # messages that were not taken may wait for their key now
 
@@ -474,7 +488,7 @@ def _why_gone(reservation: Reservation) -> str:
             f"lacks {reservation.missing} of {reservation.count} messages since the broker was restarted: transient "
             "messages do not outlive it, nor do those that others consumed after the reservation had lapsed"
         )
-    return "has lapsed, and others have consumed messages of it"
+    return "has lapsed, and messages of it have left the queue: consumed by others, expired or dead-lettered"
 
 
 def _loaded(piece: Piece) -> list[Message]:

@@ -234,7 +234,7 @@ RESERVATION = _kind(
     "reservation",
     Key.NUMBER_TEXT,
     "QUEUE GROUP",
-    "{queue: QUEUE, group, acknowledged, latest, reservations: {number: runs}}",
+    "{queue: QUEUE, group, acknowledged, latest, lapsed: number, reservations: {number: runs}}",
     "jumpmq.queues.reservations.Reservations.restore",
 )
 READER_GROUP = _kind(

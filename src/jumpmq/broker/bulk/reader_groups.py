@@ -283,6 +283,7 @@ class ReaderGroups:
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
         found: list[tuple[str, Piece]] = []
+        was_lapsed = False
         async with group.turn:
             group.touch(_now())
             for one in slices:
@@ -294,8 +295,12 @@ class ReaderGroups:
                 if place.lapsed:
                     _require_unshared(place.queue)
                     await self._broker.slices.between(place.reinstate(partly=accept_loss))
+                    self._record_place(place)
+                    was_lapsed = True
                 pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
                 found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
+            if was_lapsed:
+                await self._broker.committed()
         return found
 
     async def release(self, host: VirtualHost, name: str) -> None:
@@ -507,7 +512,11 @@ class ReaderGroups:
         """
         group.deadline = float("inf")
         for place in list(group.places.values()):
-            await in_turns(self._broker, place.lapse())
+            if place.holds:
+                steps = place.lapse()
+                next(steps)
+                self._record_place(place)
+                await in_turns(self._broker, steps)
             if not place.outstanding:
                 self._forget_place(group, place)
         if not group.places and not group.lost:
