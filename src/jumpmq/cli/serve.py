@@ -138,7 +138,7 @@ async def _serve(
         calm_garbage_collection()
         keeping = None
         if isinstance(control, Control):  # with workers, each has its own
-            keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
+            keeping = keep_memory(control.memory)
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from jumpmq.broker import Config
 from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
-from jumpmq.queues.clock import until_tick
+from jumpmq.broker.upkeep.ticks import Ticks
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.serving.logs import configure
 
@@ -155,12 +155,9 @@ def _shut_down(descriptor: int) -> None:
             one.detach()
 
 
-async def keep_memory(account: MemoryAccount) -> None:
-    """Return freed memory to the system, at intervals of :data:`MEMORY_INTERVAL`."""
-    kept, loop = KeptMemory(account), asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(until_tick(MEMORY_INTERVAL, loop.time()))
-        kept.look()
+def keep_memory(account: MemoryAccount) -> Ticks:
+    """Return freed memory to the system, at intervals of :data:`MEMORY_INTERVAL`, until the result is cancelled."""
+    return Ticks(MEMORY_INTERVAL, KeptMemory(account).look)
 
 
 def calm_garbage_collection() -> None:

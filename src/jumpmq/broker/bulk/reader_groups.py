@@ -14,7 +14,7 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
-from jumpmq.queues.clock import until_tick
+from jumpmq.broker.upkeep.ticks import Ticks
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
 from jumpmq.store.kinds import READER_GROUP, RESERVATION
 
@@ -120,7 +120,8 @@ class ReaderGroups:
     def __init__(self, broker: Home) -> None:
         self._broker = broker
         self._groups: dict[tuple[str, str], ReaderGroup] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._watch: Ticks | None = None  # of leases
+        self._lapsing: asyncio.Task[None] | None = None  # returns the reservations of silent groups
 
     # --- life ---
 
@@ -149,13 +150,15 @@ class ReaderGroups:
         """Begin to check leases. Reservations from before the start of the broker get a new lease."""
         for group in self._groups.values():
             group.renew(_now())
-        self._watch = asyncio.create_task(self._watch_leases(), name="leases")
+        self._watch = Ticks(LEASE_CHECK, self._check_leases)
 
     async def stop(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        if (lapsing := self._lapsing) is not None:
+            lapsing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+                await lapsing
 
     # --- sessions ---
 
@@ -497,14 +500,19 @@ class ReaderGroups:
 
     # --- leases ---
 
-    async def _watch_leases(self) -> None:
-        while True:
-            await asyncio.sleep(until_tick(LEASE_CHECK, _now()))
-            now = _now()
+    def _check_leases(self) -> None:
+        now = _now()
+        if self._lapsing is None and any(group.deadline <= now for group in self._groups.values()):
+            self._lapsing = asyncio.create_task(self._lapse_due(now), name="leases")
+
+    async def _lapse_due(self, now: float) -> None:
+        try:
             for group in [group for group in self._groups.values() if group.deadline <= now]:
                 async with group.turn:
                     if group.deadline <= now:
                         await self._lapse(group)
+        finally:
+            self._lapsing = None
 
     async def _lapse(self, group: ReaderGroup) -> None:
         """Return a silent group's reservations to the queues. Queues without outstanding messages are removed from the

@@ -11,10 +11,10 @@ import json
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.security.user_limits import Usage, UserLimits
+from jumpmq.broker.upkeep.ticks import Ticks
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import USAGE
-from jumpmq.queues.clock import until_tick
 
 INTERVAL = 0.2
 """Interval between polls for closed connections and channels, in seconds."""
@@ -30,7 +30,7 @@ class UsageLinks:
         self._heard: dict[int, Usage] = {}  # counts of other homes, by home
         self._told: Usage = {}  # counts last sent
         self._soon: asyncio.Handle | None = None  # the next sending
-        self._later: asyncio.TimerHandle | None = None  # the next poll
+        self._polls: Ticks | None = None  # for closed connections and channels
         links.handlers[USAGE] = self._hear
         links.on_up.append(self._greet)
         links.on_down.append(self._forget)
@@ -40,18 +40,14 @@ class UsageLinks:
         self._limits = limits
         limits.others = self._heard
         limits.on_use = self._tell_soon
-        self._look()
+        self._tell()
+        self._polls = Ticks(INTERVAL, self._tell)
 
     def stop(self) -> None:
         """Stop reporting."""
-        for handle in (self._soon, self._later):
+        for handle in (self._soon, self._polls):
             if handle is not None:
                 handle.cancel()
-
-    def _look(self) -> None:
-        self._tell()
-        loop = asyncio.get_running_loop()
-        self._later = loop.call_later(until_tick(INTERVAL, loop.time()), self._look)
 
     def _tell_soon(self) -> None:
         if self._soon is None:

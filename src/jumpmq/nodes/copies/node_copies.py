@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.upkeep.ticks import Ticks
 from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
@@ -162,6 +163,7 @@ class NodeCopies:
             fail,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leases: Ticks | None = None  # renews the leases of homes led here
         self._links: Links
         self._sessions: ReplicaSessions
         self._announced: Announced | None = None  # None before the start
@@ -205,7 +207,7 @@ class NodeCopies:
         await self._follow(self._keys.all_homes, self._take_home)
         self._run("alive", announced.keep_alive())
         self._run("led", self._tend())
-        self._run("leases", self._renew_leases())
+        self._leases = Ticks(LEASE_INTERVAL, self._renew_leases)
 
     async def lead(self) -> KeptCopy:
         """Wait until the replica of the own home leads; return the copy, with the leading store."""
@@ -237,6 +239,8 @@ class NodeCopies:
             for task in late:
                 log.warning("%s does not end in order, and is cancelled", task.get_name())
             await asyncio.sleep(FAREWELL)
+        if self._leases is not None:
+            self._leases.cancel()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -472,11 +476,13 @@ class NodeCopies:
         self._gates[home] = extend
         self._renew_lease(home)
 
-    async def _renew_leases(self) -> None:
-        while True:
-            await asyncio.sleep(until_tick(LEASE_INTERVAL, asyncio.get_running_loop().time()))
+    def _renew_leases(self) -> None:
+        try:
             for home in list(self._gates):
                 self._renew_lease(home)
+        except Exception as error:
+            log.critical("the leases of homes led here are not renewed", exc_info=error)
+            self.fail(f"the leases of homes led here are not renewed: {error!r}")
 
     def _renew_lease(self, home: int) -> None:
         if (copied := self.copies[home].home) is not None and home in self._led:

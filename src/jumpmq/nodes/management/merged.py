@@ -414,6 +414,8 @@ OF_PROCESS = frozenset({"resident", "files", "files_limit", "connections_limit",
 
 def _together(homes: list[NodeFigures]) -> NodeFigures:
     """Return a node's statistics, merged from the node's homes."""
+    if len(homes) == 1:
+        return homes[0]
     processes = {one.pid: one for one in reversed(homes)}.values()
 
     def values(name: str) -> list[Any]:

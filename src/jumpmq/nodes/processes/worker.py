@@ -141,7 +141,7 @@ class WorkerProcess:
     async def _serve(self, control: Control) -> None:
         await self._listen(control)
         calm_garbage_collection()
-        keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
+        keeping = keep_memory(control.memory)
         speaking = asyncio.create_task(self._tell_of_clients(control), name="clients")
         self._follow_leaving(control.broker)
         where = control.endpoints
