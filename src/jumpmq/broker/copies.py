@@ -3,6 +3,7 @@
 A broker outside a cluster has no copies (:class:`NoCopies`); ``jumpmq.nodes.copies`` implements a cluster's.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -188,6 +189,19 @@ class Copies(Protocol):
         None without a local copy.
         """
 
+    async def check_removal(self, node: str, served: Collection[int], *, accepts_loss: bool) -> None:
+        """Check the removal of a stopped node from the cluster: other nodes must have all confirmed messages of the
+        node's homes, and of the homes with a copy at the node.
+
+        Args:
+            served: homes of the node that another node serves; they are not checked.
+            accepts_loss: True if the operator accepts the loss of messages of the node's own homes.
+
+        Raises:
+            CopiesRefused: confirmed messages would be lost, or the node runs.
+            CopiesUnavailable: etcd does not answer.
+        """
+
     async def end(self, home: int) -> None:
         """Remove a home with a lost seat, and all copies of the home. The files of the copies stay.
 
@@ -232,6 +246,9 @@ class NoCopies:
 
     async def is_damaged(self, home: int, name: str, length: int) -> tuple[str, bool] | None:
         return None
+
+    async def check_removal(self, node: str, served: Collection[int], *, accepts_loss: bool) -> None:
+        return
 
     async def end(self, home: int) -> None:
         raise CopiesRefused(NO_CLUSTER)

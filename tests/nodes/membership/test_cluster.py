@@ -19,7 +19,7 @@ from tests.nodes.homes import NODES, in_loop, peers_of, propose, stopped, until
 from tests.topology.state import state_of
 from tests.waiting import until as soon
 
-from jumpmq.amqp.errors import AMQPError, MetadataTimeout
+from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.broker import start
 from jumpmq.nodes.entering import enter
@@ -31,10 +31,12 @@ from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.log.snapshots import SnapshotHead, write_snapshot
 from jumpmq.nodes.membership import member
+from jumpmq.nodes.membership.entries import EtcdEntries
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import LOG
+from jumpmq.replication.configuration import Configuration
 from jumpmq.topology import (
     Bind,
     Binding,
@@ -539,6 +541,42 @@ async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) 
         await asyncio.gather(starting, return_exceptions=True)
         second = await cluster.started(replace(cluster.config(1), data_dir=tmp_path / "anew"))
         assert (second.config.home, first.topology.nodes) == (3, {NODES[0]: [1], NODES[1]: [3]})
+
+
+@in_loop
+async def test_a_copy_that_leaves_the_set_keeps_a_node_in_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the check of the removal and its entry in the log, the node gets the only complete copy of a home."""
+    both = Configuration(
+        1, "log", NODES[2], 2, 1, (*NODES[:2], NODES[2]), 1, "two@host.x", ("two@host.x", "one@host.y")
+    )
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        await stopped(second)
+        client, key, checked = cluster.client(), Keys("test").home(7), []
+        await client.transaction([], [put(key, both.to_json())])
+        check = EtcdEntries._check_removal
+
+        async def overtaken(entries: EtcdEntries) -> Any:
+            guard = await check(entries)
+            checked.append(guard)
+            if len(checked) == 1:
+                await client.transaction([], [put(key, both.without(["one@host.y"]).to_json())])
+            return guard
+
+        monkeypatch.setattr(EtcdEntries, "_check_removal", overtaken)
+        with pytest.raises(PreconditionFailed, match="has the only complete copy of home 7 of node 'three@host'"):
+            await propose(first, ForgetNode("two@host", "refused"))
+        assert (bool(checked[0]), checked[1]) == (True, None)
+        await client.transaction([], [put(key, both.renewed().to_json())])
+        new_disk = json.dumps({"node": "one@host", "replicas": {"7": "one@host.new"}})
+        await client.transaction([], [put(Keys("test").copies_of("one@host"), new_disk)])
+        with pytest.raises(PreconditionFailed, match="has the only complete copy of home 7 of node 'three@host'"):
+            await propose(first, ForgetNode("two@host", "refused"))
+        await client.transaction([], [delete(Keys("test").copies_of("one@host"))])
+        await propose(first, ForgetNode("two@host", "refused"))
+        assert list(first.topology.nodes) == ["one@host"]
 
 
 @in_loop

@@ -104,8 +104,6 @@ async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) 
         shown = await asyncio.to_thread(jumpmqctl, api, "cluster_status", "--formatter", "json")
         assert json.loads(shown)["disk_nodes"] == ["one@host", "three@host", "two@host"]
         assert json.loads(shown)["running_nodes"] == ["one@host", "two@host"]
-        with pytest.raises(AssertionError, match="1 durable queue of node three@host would be deleted"):
-            await asyncio.to_thread(jumpmqctl, api, "forget_cluster_node", "three@host")
         shown = await asyncio.to_thread(jumpmqctl, api, "forget_cluster_node", "three@host", "--yes")
         assert "1 queue was on the node and is gone:\n/\tgone" in shown
         assert list(brokers[1].topology.nodes) == ["one@host", "two@host"]

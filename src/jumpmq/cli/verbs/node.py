@@ -87,19 +87,21 @@ def forget_cluster_node(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NODE", help="name of a stopped node")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="also if the node has durable queues, and delete their messages")
+        bool,
+        typer.Option(
+            "--yes", help="also with durable queues that no running node could serve, and lose their messages"
+        ),
     ] = False,
 ) -> None:
     """Removes a stopped node from the cluster, with all queues of the node; the messages are lost to the cluster.
 
     A node with durable queues requires `--yes`, since nobody can tell whether the queues of a stopped node are empty.
-    The command is refused while another node serves the queues from a copy: `drain --node NODE` moves them first.
+    The command is refused while another node serves the queues from a copy, or could serve them: `drain --node NODE`
+    moves them first. The command is also refused if only the node has all confirmed messages of another node's home.
     """
     session.inform(f"Removing node {name} from the cluster")
     try:
-        if not yes:
-            _require_no_queues(session, name)
-        gone = session.api.ask("DELETE", "nodes", name)["queues"]
+        gone = session.api.ask("DELETE", "nodes", name, query={"accept-loss": "true" if yes else "false"})["queues"]
     except Refusal as error:
         if error.code != 404:
             raise
@@ -108,25 +110,6 @@ def forget_cluster_node(
     session.inform(f"{what} on the node and {'is' if len(gone) == 1 else 'are'} gone{':' if gone else ''}")
     for one in gone:
         session.say(f"{one['vhost']}\t{one['name']}")
-
-
-def _require_no_queues(session: Session, node: str) -> None:
-    """
-    Raises: CommandError: the node has durable queues.
-    """
-    kept = session.api.get("nodes", node, "contents")["kept"]
-    heirs = {one["served_by"] for one in session.api.get("nodes", node)["workers"] if "served_by" in one}
-    if kept and heirs:
-        raise CommandError(
-            f"{', '.join(sorted(heirs))} {'serves' if len(heirs) == 1 else 'serve'} "
-            f"{counted(kept, 'durable queue')} of node {node}: `jumpmqctl drain --node {node}` moves them, with their "
-            "messages, before the node can be forgotten"
-        )
-    if kept:
-        raise CommandError(
-            f"{counted(kept, 'durable queue')} of node {node} would be deleted, with what the node holds for "
-            f"{'it' if kept == 1 else 'them'}: start the node and drain it, or say --yes"
-        )
 
 
 def environment(session: Session) -> None:

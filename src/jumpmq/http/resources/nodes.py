@@ -55,8 +55,9 @@ async def one_node(request: Request) -> Response:
 
 
 async def forget_node(request: Request) -> Response:
-    """``DELETE /api/nodes/{node}``: remove a stopped node and its queues, and return the names of the removed queues.
-    Refused while another node serves the node's durable queues.
+    """``DELETE /api/nodes/{node}?accept-loss=true``: remove a stopped node and its queues, and return the names of the
+    removed queues. Refused while another node serves the node's durable queues, or could serve them, and if only the
+    node has all confirmed messages of another node's home. A node with other durable queues needs ``accept-loss``.
     """
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
@@ -64,16 +65,20 @@ async def forget_node(request: Request) -> Response:
         raise NotFound(f"no node '{name}'")
     if name in broker.running_nodes:
         raise BadRequest(f"node '{name}' runs: the node must be stopped first")
-    for home in homes:
-        if home in broker.running_homes:
-            await _end_served(request, name, home)
+    accepts_loss = requested.flag(request, "accept-loss")
+    served = [home for home in homes if home in broker.running_homes]
+    for home in served:
+        await _require_empty(request, name, home)
+    await broker.copies.check_removal(name, served, accepts_loss=accepts_loss)
+    for home in served:
+        await _end_served(request, name, home)
     gone = [
         {"vhost": host.name, "name": declared.name}
         for host in broker.topology.vhosts.values()
         for home in homes
         for declared in host.queues_of(home)
     ]
-    await changing.apply(request, ForgetNode(name))
+    await changing.apply(request, ForgetNode(name, "accepted" if accepts_loss else "refused"))
     return answer_object(request, {"queues": gone})
 
 
@@ -86,13 +91,11 @@ async def _end_served(request: Request, node: str, home: int) -> None:
     """
     broker = requested.broker(request)
     await changing.apply(request, LeaveHome(home))  # from now on, no queue is placed at the home
-    await broker.figures.refresh()
-    if (has := _outlives(broker, home)) is not None:
+    try:
+        await _require_empty(request, node, home)
+    except BadRequest:
         await changing.apply(request, LeaveHome(home, False))
-        raise BadRequest(
-            f"node '{node}' does not run, but node '{broker.node_serving(home)}' serves its home {home} ({has}): "
-            f"drain node '{node}' first, or start a node of that name with an empty data directory in its place"
-        )
+        raise
     await broker.copies.end(home)
     with suppress(TimeoutError):
         async with asyncio.timeout(END_TIMEOUT):
@@ -100,6 +103,21 @@ async def _end_served(request: Request, node: str, home: int) -> None:
                 await asyncio.sleep(END_LOOK)
             return
     raise CopiesUnavailable(f"home {home} does not end: check the log of node '{broker.node_serving(home)}'")
+
+
+async def _require_empty(request: Request, node: str, home: int) -> None:
+    """Refuse the end of a home that another node serves, unless the home is empty.
+
+    Raises:
+        BadRequest: the home has durable queues, or messages for other nodes.
+    """
+    broker = requested.broker(request)
+    await broker.figures.refresh()
+    if (has := _outlives(broker, home)) is not None:
+        raise BadRequest(
+            f"node '{node}' does not run, but node '{broker.node_serving(home)}' serves its home {home} ({has}): "
+            f"drain node '{node}' first, or start a node of that name with an empty data directory in its place"
+        )
 
 
 def _outlives(broker: Broker, home: int) -> str | None:

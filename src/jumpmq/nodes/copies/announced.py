@@ -1,4 +1,6 @@
-"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, problems of copies, damage."""
+"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, problems of copies, damage, and
+replicas, of which the disk tells a new copy from a lost one.
+"""
 
 import asyncio
 import json
@@ -11,6 +13,7 @@ from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.timing import LEASE
+from jumpmq.replication.configuration import Replica
 
 MOST_TEXT = 500
 """Maximum characters of a problem's text."""
@@ -40,6 +43,7 @@ class Announced:
         self._damaged: dict[str, frozenset[int]] = {}  # homes with a damaged copy at other nodes, by process
         # homes with a damaged copy at this process, and those of them whose copy cannot be opened
         self._own_damaged: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
+        self._replicas: dict[int, Replica] = {}  # replicas of open copies at this process, by home
         self._away: dict[str, float] = {}  # nodes without a process, with the begin of their absence
         self._lease = 0
 
@@ -68,22 +72,31 @@ class Announced:
         if self._lease:
             await self._etcd.client.revoke(self._lease)
 
-    async def tell(self, troubles: dict[int, str], damaged: Iterable[int], closed: Iterable[int]) -> None:
-        """Publish the problems of the copies at this process, by home, if changed.
+    async def tell(
+        self,
+        troubles: dict[int, str],
+        damaged: Iterable[int],
+        closed: Iterable[int],
+        replicas: dict[int, Replica],
+    ) -> None:
+        """Publish the state of the copies at this process, if changed.
 
         Args:
+            troubles: problems of copies, by home; empty texts for none.
             damaged: homes with a damaged copy here.
-            closed: those of them whose copy cannot be opened.
+            closed: homes with a damaged copy that cannot be opened.
+            replicas: replicas of open copies, by home.
         """
-        before = self._own, self._own_damaged
+        before = self._own, self._own_damaged, self._replicas
         self._own = {home: text[:MOST_TEXT] for home, text in troubles.items() if text}
         self._own_damaged = frozenset(damaged), frozenset(closed)
-        if (self._own, self._own_damaged) == before:
+        self._replicas = replicas
+        if (self._own, self._own_damaged, self._replicas) == before:
             return
         try:
             await self._put()
         except EtcdError:  # the next call retries
-            self._own, self._own_damaged = before
+            self._own, self._own_damaged, self._replicas = before
 
     async def _put(self) -> None:
         value = {
@@ -92,6 +105,7 @@ class Announced:
             "troubles": self._own,
             "damaged": sorted(self._own_damaged[0]),
             "closed": sorted(self._own_damaged[1]),
+            "replicas": self._replicas,
             "rack": self._racks[self._me.node],
         }
         same, key = [self._etcd.is_ours], self._keys.copies_of(self._me.process)

@@ -26,7 +26,7 @@ from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.observed import ObservedCopies
 from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import EtcdError, absent, delete, has, put
+from jumpmq.nodes.etcd.client import EtcdError, Found, absent, delete, has, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -500,7 +500,8 @@ class NodeCopies:
                 troubles = {home: copy.trouble for home, copy in self.copies.items()}
                 damaged = [home for home, copy in self.copies.items() if copy.is_doubted]
                 closed = [home for home in damaged if self.copies[home].hides]
-                await self._announced.tell(troubles, damaged, closed)
+                opened = {home: copy.home.me for home, copy in self.copies.items() if copy.home is not None}
+                await self._announced.tell(troubles, damaged, closed, opened)
             wanted = self.wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 try:
@@ -619,6 +620,14 @@ class NodeCopies:
         """
         gone = self._keys.home(home), self._keys.led(home), self._keys.wanted(home)
         await self._etcd.client.transaction([self._etcd.is_ours], [delete(key) for key in gone])
+
+    async def read(self, reads: list[dict[str, Any]]) -> list[Found]:
+        """Read values in etcd, at a single revision.
+
+        Raises:
+            EtcdError: etcd does not answer.
+        """
+        return (await self._etcd.client.transaction([], reads))[1]
 
     @property
     def nodes(self) -> list[str]:

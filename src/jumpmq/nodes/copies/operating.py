@@ -1,12 +1,14 @@
 """The operators' view of a cluster's copies: see :class:`~jumpmq.broker.copies.Copies`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyFiles, CopyPositions, CopyState, HomeCopies
 from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.joining.forgetting import Removal
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.queues import clock
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
@@ -14,7 +16,7 @@ from jumpmq.replication.lineage import cut_to
 from jumpmq.replication.needs import lags
 from jumpmq.replication.wanted import Wanted
 from jumpmq.store import comparing
-from jumpmq.topology import Topology
+from jumpmq.topology import ForgetNode, Topology
 
 
 class OperatedCopies:
@@ -145,6 +147,18 @@ class OperatedCopies:
     def _copied(self, home: int) -> CopiedHome | None:
         kept = self._copies.copies.get(home)
         return None if kept is None else kept.home
+
+    async def check_removal(self, node: str, served: Collection[int], *, accepts_loss: bool) -> None:
+        change = ForgetNode(node, "accepted" if accepts_loss else "refused")
+        removal = Removal.of(Keys(self._copies.me.cluster), self._topology, change)
+        if removal is None:
+            return
+        try:
+            refusal = removal.refusal(await self._copies.read(removal.reads), served)
+        except (EtcdError, ConfigurationError) as error:
+            raise CopiesUnavailable(f"copies cannot be read: {error}") from None
+        if refusal:
+            raise CopiesRefused(refusal)
 
     async def end(self, home: int) -> None:
         try:

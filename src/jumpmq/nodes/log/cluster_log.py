@@ -64,12 +64,19 @@ class _Asked:
         text: the change and the principal, as JSON.
         home: home of the queue declared by the change; None for other changes.
         down: the home declared dead by the change; None for other changes.
+        forgets: the change, if it removes a node; None for other changes.
     """
 
     pending: Pending
     text: str
     home: int | None
     down: int | None
+    forgets: ForgetNode | None
+
+    @property
+    def is_conditional(self) -> bool:
+        """True if a condition has to hold when the change is appended."""
+        return self.down is not None or self.forgets is not None
 
 
 class ClusterLog(SharedLog):
@@ -142,7 +149,8 @@ class ClusterLog(SharedLog):
         if home is not None:
             self._coming[home] += 1
         down = change.home if isinstance(change, HomeDown) else None
-        self._unsent.append(_Asked(pending, text, home, down))
+        forgets = change if isinstance(change, ForgetNode) else None
+        self._unsent.append(_Asked(pending, text, home, down, forgets))
         self.on_ask()
 
     def _with_home(self, change: Change) -> Change:
@@ -172,11 +180,13 @@ class ClusterLog(SharedLog):
         return None if self._sent is None else self._sent[0]
 
     def _next_asked(self) -> list[_Asked]:
-        """Return the changes of a single entry; a home's death has a separate entry, as a withdrawal is possible."""
+        """Return the changes of a single entry; a conditional change has a separate entry, as a withdrawal is
+        possible.
+        """
         asked, octets = [self._unsent.popleft()], 0
         while self._unsent and len(asked) < MOST_CHANGES:
             octets += len(asked[-1].text)
-            is_alone = asked[0].down is not None or self._unsent[0].down is not None
+            is_alone = asked[0].is_conditional or self._unsent[0].is_conditional
             if is_alone or octets + len(self._unsent[0].text) > MOST_OCTETS:
                 break
             asked.append(self._unsent.popleft())
@@ -189,11 +199,18 @@ class ClusterLog(SharedLog):
         """
         return None if self._sent is None else self._sent[1][0].down
 
-    def withdraw(self) -> None:
-        """Drop the entry of :meth:`to_append`: the home that it declares dead is alive."""
+    @property
+    def forgets(self) -> ForgetNode | None:
+        """The removal of a node in the entry of :meth:`to_append`; None for other entries. The entry may only be
+        appended while the removal loses no confirmed messages, unless the operator accepts the loss.
+        """
+        return None if self._sent is None else self._sent[1][0].forgets
+
+    def withdraw(self, reason: str) -> None:
+        """Drop the entry of :meth:`to_append`: its condition does not hold."""
         assert self._sent is not None
         (asked,), self._sent = self._sent[1], None
-        asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
+        asked.pending.refuse(PreconditionFailed(reason))
 
     def _undecided(self) -> Iterator[Pending]:
         return (asked.pending for asked in [*self._unsent, *(self._sent[1] if self._sent is not None else ())])

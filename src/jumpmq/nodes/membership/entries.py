@@ -15,6 +15,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.etcd.client import EtcdError, Value, absent, end_of, get, has, present, put
 from jumpmq.nodes.etcd.keys import FORMAT, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.forgetting import Removal
 from jumpmq.nodes.joining.joining import SetBack, knows_more, other_format, set_back
 from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
 from jumpmq.nodes.log.compacting import compact_aside
@@ -23,6 +24,8 @@ from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.live_homes import LiveHomes
 from jumpmq.nodes.timing import Timing
+from jumpmq.replication.configuration import ConfigurationError
+from jumpmq.topology import ForgetNode
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class EtcdEntries:
         turns: those of the broker.
         timing: of the node.
         on_own: called with the number of an entry proposed by this home, and the entry, before the entry is applied.
+        removal_of: returns the checked removal of a node; None for an unchecked one.
 
     Attributes:
         asked: set when there is a proposal to append.
@@ -59,6 +63,7 @@ class EtcdEntries:
         turns: Turns,
         timing: Timing,
         on_own: Callable[[int, Entry], None],
+        removal_of: Callable[[ForgetNode], Removal | None],
     ) -> None:
         self.asked = asyncio.Event()
         self.behind = asyncio.Event()
@@ -69,6 +74,7 @@ class EtcdEntries:
         self._turns = turns  # those of the broker
         self._timing = timing  # of compaction
         self._on_own = on_own  # sends own entries to other homes
+        self._removal_of = removal_of  # checks removals of nodes
         self._early: dict[int, Entry] = {}  # entries received before their predecessors, by number
         self._recent: deque[tuple[int, Entry]] = deque()  # the last entries applied, with their numbers
         self._recent_changes = 0  # number of changes in ``_recent``
@@ -180,7 +186,10 @@ class EtcdEntries:
             *self._lease.reads,
             self._live.read,
         ]
-        other = ""
+        other, guard = "", await self._check_removal()
+        if guard is None:
+            return
+        compare += guard
         if (down := self._log.taken_for_dead) is not None:
             other = await self._live.key_of(down)
             compare.append(absent(other))
@@ -194,7 +203,31 @@ class EtcdEntries:
             self._live.found(read[-1])
             self._take([Value(key, value, 0)])
             return
+        if guard and not read[2].values and [one.value.decode() for one in read[0].values] == [self._etcd.me.id]:
+            log.info("the state of a removed node has changed, and is checked again")
+            if await self._check_removal() != guard:
+                return
         await self._not_appended(other, *read)
+
+    async def _check_removal(self) -> list[dict[str, Any]] | None:
+        """Return comparisons for the entry to be appended: none, unless the entry removes a node. Withdraw an entry
+        that would lose confirmed messages, and return None.
+
+        Raises:
+            EtcdError: etcd cannot be asked, or has a configuration of a home that this release does not know.
+        """
+        forgets = self._log.forgets
+        if forgets is None or (removal := self._removal_of(forgets)) is None:
+            return []
+        _, read = await self._etcd.client.transaction([], removal.reads)
+        try:
+            reason = removal.refusal(read)
+        except ConfigurationError as error:
+            raise EtcdError(str(error)) from None
+        if not reason:
+            return removal.same(read)
+        self._log.withdraw(reason)
+        return None
 
     async def _not_appended(self, other: str, *read: Any) -> None:
         """Find out why an entry could not be appended.
@@ -221,7 +254,7 @@ class EtcdEntries:
             return
         if other in alive:
             log.warning("home %d lives again: the home's queues stay", self._log.taken_for_dead)
-            self._log.withdraw()
+            self._log.withdraw(f"home {self._log.taken_for_dead} lives")
         elif not self._lease.is_held_by(lease):
             await self._lease.announce()  # etcd has declared this process dead, or was set back to an earlier start
         else:

@@ -17,6 +17,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, has
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.forgetting import Removal
 from jumpmq.nodes.joining.joining import Membership, resign
 from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.membership.answers import Answers
@@ -177,7 +178,14 @@ class Member:
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
         self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
         self.entries = EtcdEntries(
-            self.etcd, log, live, self.lease, self._turns, self._timing, lambda *entry: self.peers.tell_own(*entry)
+            self.etcd,
+            log,
+            live,
+            self.lease,
+            self._turns,
+            self._timing,
+            lambda *entry: self.peers.tell_own(*entry),
+            lambda change: Removal.of(self.etcd.keys, topology, change),
         )
         behind = self.entries.behind
         self.answers = Answers(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.topology import rules
@@ -63,9 +63,19 @@ class ForgetNode(ChangeInSteps):
     """Remove a stopped node from the cluster, with the homes and queues of the node.
 
     The numbers of its homes are not used again.
+
+    Attributes:
+        loss: treatment of a removal that loses confirmed messages, when the change is appended to a cluster's log. The
+            log and the records do not have this attribute.
     """
 
+    UNAUDITED: ClassVar[frozenset[str]] = frozenset({"loss"})
+
     node: str
+    loss: Literal["unchecked", "refused", "accepted"] = field(default="unchecked", compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"change": type(self).__name__, "node": self.node}
 
     def check(self, state: State) -> None:
         homes = state.nodes.get(self.node)

@@ -169,7 +169,7 @@ const Forget = ({ node, queues, again }) => html`<${FormButton} label="Forget" t
   fields=${[{ name: "typed", label: "Name of the node, to be sure", required: true }]}
   submit=${({ typed }) => {
     if (typed !== node.name) throw new Error(`Type ${node.name} to forget it.`);
-    return remove(path("nodes", node.name));
+    return remove(path("nodes", node.name), { "accept-loss": "true" });
   }} done=${() => { again(); tell("Node forgotten"); }}>
   <p>For a node that will not return: its ${format.plural(queues, "queue")} and their messages are deleted, and its shards leave their rings.</p>
 <//>`;
