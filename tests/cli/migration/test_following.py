@@ -133,7 +133,7 @@ def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost:
         for body in numbers(100):
             opened.basic_publish("", "full", body)
         with following_in_thread(bridge(old, new, vhost, said)):
-            until(lambda: any("it is full" in line for line in said))
+            until(lambda: any("the queue is full" in line for line in said))
             for body in numbers(100):
                 opened.basic_publish("", "other", body)
             until(lambda: ready(new, vhost, "other") == 100)

@@ -196,8 +196,9 @@ def test_shards_and_rings_are_taken_over(rabbitmq: RabbitMQ, broker: jumpmq.Runn
     requests.put(f"{broker.http_url}/api/vhosts/unknown").raise_for_status()
     result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/unknown"), timeout=300)
     assert (
-        "note: exchange 'ring' in vhost 'unknown': the order of its 4 destinations on RabbitMQ's ring is not known, "
-        "and that of the bindings is taken; where it is another, about 68% of the keys go to another" in result.stderr
+        "note: exchange 'ring' in vhost 'unknown': the order of the 4 destinations on RabbitMQ's ring is unknown, "
+        "and the order of the bindings is used; if the orders differ, about 68% of the keys go to another"
+        in result.stderr
     )
     hashed(rabbitmq, "hashed")  # so that the file has its rings
     (tmp_path / "rings").write_text(rabbitmq.ctl("eval", run("jumpmq", "migrate-rings").stdout.strip()))
@@ -218,9 +219,9 @@ def test_shards_and_rings_of_a_cluster_are_taken_over(broker: jumpmq.RunningBrok
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "this is not what `rabbitmqctl eval` prints of rings"),
+        ("", "this is not the output of `rabbitmqctl eval` for rings"),
         ("<<>>", "0"),
-        ("Error: {:undef", "this is not what `rabbitmqctl eval` prints of rings"),
+        ("Error: {:undef", "this is not the output of `rabbitmqctl eval` for rings"),
         ('<<"|2F 78 queue:61:0:0:1 queue:62:2:2:1">>', "damaged"),
         ('<<"|2F 78 queue:61:0:3:1">>', "damaged"),
         ('<<"|2F 78 queue:6:0:0:1">>', "damaged"),

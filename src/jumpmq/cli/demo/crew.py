@@ -1,8 +1,8 @@
-"""The demo's consumer group: consumers are killed, stopped, woken and added, flights are put back, the exchange grows.
+"""The demo's consumer group: consumers are killed, stopped, woken and added; flights are requeued; the exchange grows.
 
-Each consumer is a process of its own, this module run as a program. All of them write what they handle to one SQLite
-database, as the present owner of an aircraft only. By that ``jumpmq verify`` tells whether each aircraft's flights were
-handled in order, once, and by one consumer at a time.
+Each consumer is a separate process that runs this module as a program. All consumers record handled flights in one
+SQLite database. The database accepts a record only from the current owner of the aircraft. ``jumpmq verify`` reads the
+records, and checks that each aircraft's flights were handled in order, once, and by one consumer at a time.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LEFT = 3
 QUEUES, GROWN = 4, 6
 ARGUMENTS = {
     "x-slots": 16,
-    "x-in-flight-per-slot": 1,  # no flight is in progress while an earlier one of its aircraft is put back
+    "x-in-flight-per-slot": 1,  # no flight is in progress while an earlier flight of its aircraft is requeued
     "x-delayed-retry-type": "all",
     "x-delayed-retry-min": 100,
 }
 PUT_BACK = 1000
-"""Of so many flights one is put back at first, as if it could not be handled yet."""
+"""A consumer requeues one of this number of flights on the first delivery, to simulate a temporary failure."""
 
 PREFETCH = 50
 MEMBER = {"x-consumer-group": GROUP, "x-rebalance-delay": 200, "x-handover-timeout": 500}
@@ -75,7 +75,7 @@ AGAIN, RETRIED, REFUSED = "again", "retried", "refused"
 
 @dataclass(frozen=True)
 class ConsumerResult:
-    """A consumer's result: number of flights, and of queues."""
+    """Numbers of flights handled by a consumer, and of the queues with these flights."""
 
     flights: int
     queues: int
@@ -86,14 +86,14 @@ class SharedFlights:
     """Result of the consumer group.
 
     Attributes:
-        published: how many there were.
-        parts: by the consumer's name, in the order in which they came.
-        handled: flights written down, each once.
-        again: flights that came once more after they were written down, and were not written again.
-        retried: flights that were put back.
-        refused: late writes of a consumer that had lost the aircraft.
-        verdict: of ``jumpmq verify``, as a sentence.
-        held: whether order, once, and one owner at a time held.
+        published: number of published flights.
+        parts: results of the consumers, by name, in the order of the names.
+        handled: number of recorded flights, each counted once.
+        again: number of deliveries of flights already recorded; the database ignores these records.
+        retried: number of flights requeued by a consumer.
+        refused: number of late writes refused because another consumer owned the aircraft.
+        verdict: result of ``jumpmq verify``, as a sentence.
+        held: True if all flights were handled in order, once, and by one owner at a time.
     """
 
     published: int = 0
@@ -107,13 +107,15 @@ class SharedFlights:
 
 
 def share(url: str, management: str, flights: FlightMessages, directory: Path) -> SharedFlights:
-    """Publish flights to a consumer group of four consumers on four queues. One consumer is killed, one is stopped and
-    woken when others have its aircraft, one is added, and the queues become six.
+    """Publish flights to a consumer group of four consumers on four queues.
+
+    One consumer is killed. Another is stopped, and woken after its aircraft have other owners. A fifth consumer is
+    added, and then two queues.
 
     Args:
-        url: of AMQP.
+        url: AMQP URL of the broker.
         management: URL of the management API.
-        directory: where the consumers' database is.
+        directory: directory for the consumers' database.
     """
     api = ManagementClient(management)
     count = min(len(flights.bodies), LIMIT)
@@ -141,10 +143,10 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
         _wait(database, count // 6)
         unlucky.kill()
         _wait(database, count // 3)
-        time.sleep(0.1)  # the last transaction is over: a stopped process would keep the database locked
+        time.sleep(0.1)  # for the end of the last transaction: a process stopped within it keeps the database locked
         sleepy.send_signal(signal.SIGSTOP)
-        publish(count // 3, count * 2 // 3)  # some of it lies in the stopped consumer's socket
-        hire(ADDED)  # the stopped one does not hand over to it, and loses its share
+        publish(count // 3, count * 2 // 3)  # some of these flights lie in the stopped consumer's socket
+        hire(ADDED)  # the stopped consumer hands nothing over, and loses its share
         _wait(database, count * 2 // 3)
         _settle(api, QUEUES, LEFT)
         # Flights in new queues wait for earlier flights of their aircraft in the old ones.
@@ -152,7 +154,7 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
         publish(count * 2 // 3, count)
         _settle(api, GROWN, LEFT)
         _wait(database, count)
-        sleepy.send_signal(signal.SIGCONT)  # its writes are late
+        sleepy.send_signal(signal.SIGCONT)  # the woken consumer's writes are late
         _wait_for_refusals(database)
     return judged(file, count)
 
@@ -195,12 +197,12 @@ def _weights(queues: int) -> dict[str, int]:
 
 def _opened(file: Path) -> sqlite3.Connection:
     database = sqlite3.connect(file, timeout=PATIENCE)
-    database.execute("PRAGMA synchronous = OFF")  # processes are killed here, not the machine
+    database.execute("PRAGMA synchronous = OFF")  # the demo kills processes, not the machine
     return database
 
 
 def _wait(database: sqlite3.Connection, count: int) -> None:
-    """Wait until so many flights are written down, or none any more."""
+    """Wait until ``count`` flights are recorded, or no flight was recorded for ``PATIENCE`` seconds."""
     known, deadline = -1, 0.0
     while (found := database.execute("SELECT count(*) FROM deliveries").fetchone()[0]) < count:
         if found > known:
@@ -211,7 +213,7 @@ def _wait(database: sqlite3.Connection, count: int) -> None:
 
 
 def _wait_for_refusals(database: sqlite3.Connection) -> None:
-    """Wait until a late write was refused."""
+    """Wait until a late write is refused, at most ``PATIENCE`` seconds."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if database.execute("SELECT count(*) FROM events WHERE event = ?", [REFUSED]).fetchone()[0]:
@@ -220,7 +222,9 @@ def _wait_for_refusals(database: sqlite3.Connection) -> None:
 
 
 def _settle(api: ManagementClient, queues: int, members: int) -> None:
-    """Wait until the group has shared out the slots of so many queues among so many consumers."""
+    """Wait until the group has assigned the slots of ``queues`` queues to ``members`` consumers, at most ``PATIENCE``
+    seconds.
+    """
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         groups = [one for one in api.get("consumer-groups", "/") if one["source"] == EXCHANGE]
@@ -233,7 +237,7 @@ def _settle(api: ManagementClient, queues: int, members: int) -> None:
 
 
 def consume(url: str, file: Path, name: str) -> None:
-    """Be a member of the group until killed, or until another has its share."""
+    """Consume as a member of the group until the process is killed, or until the broker cancels the consumer."""
     database = _opened(file)
     channel = pika.BlockingConnection(pika.URLParameters(url)).channel()
     channel.basic_qos(prefetch_count=PREFETCH)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-#: Minutes behind schedule from which a flight counts as late, as for the US Department of Transportation.
+#: Minimum delay of a late flight, in minutes: the definition of the US Department of Transportation.
 LATE = 15
 
 
 @dataclass(frozen=True)
 class QueueShare:
-    """A queue's part of the table; a key is a tail number, or empty."""
+    """Numbers of a queue's messages and keys in the table; a key is a tail number, or empty."""
 
     messages: int
     keys: int
@@ -31,13 +31,15 @@ class Order:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Share of late departures among departures after an arrival of the aircraft on that day.
+    """Shares of late departures, among departures after an earlier arrival of the same aircraft on the same day.
+
+    A share is between 0 and 1, and `None` if there were no such departures.
 
     Attributes:
-        departures: how many there were.
-        late: of all of them, between 0 and 1, or `None` if there were none.
-        late_after_late: of those whose aircraft had arrived late.
-        late_after_punctual: of those whose aircraft had not.
+        departures: number of departures.
+        late: share of late departures.
+        late_after_late: share after a late arrival of the aircraft.
+        late_after_punctual: share after a punctual arrival of the aircraft.
     """
 
     departures: int
@@ -76,7 +78,7 @@ def order(spark: SparkSession) -> Order:
 
 
 def lateness(spark: SparkSession) -> Lateness:
-    """Compute how far late arrivals carry over to the aircraft's next departure on that day."""
+    """Compute the shares of late departures after late and after punctual arrivals of the same aircraft and day."""
     rows = spark.sql(f"""
         WITH followed AS (
             SELECT dep_delay >= {LATE} AS late,

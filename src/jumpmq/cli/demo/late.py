@@ -1,4 +1,4 @@
-"""The demo's way back: late flights go from the table into a sharded exchange, by Spark's sink."""
+"""Publishing of late flights from the demo's table to a sharded exchange, by Spark's sink."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publish_late(spark: SparkSession, url: str) -> LateFlights:
     """Publish the late flights of the view `flights`, with the tail number as routing key.
 
     Args:
-        url: of the management API, with user and password.
+        url: URL of the management API, with user and password.
     """
     broker = ManagementClient(url)
     policy = {"pattern": f"^{EXCHANGE}$", "definition": {"shards-per-node": SHARDS}, "apply-to": "exchanges"}
@@ -47,6 +47,6 @@ def publish_late(spark: SparkSession, url: str) -> LateFlights:
 
 
 def write_page(spark: SparkSession, url: str, exchange: str, file: Path) -> None:
-    """Write how evenly an exchange spreads the view's tail numbers, as an HTML page."""
+    """Write an HTML page on the distribution of the view's tail numbers over an exchange's queues."""
     keys = spark.sql("SELECT coalesce(tailnum, '') AS key FROM flights")
     save(uniformity_page(uniformity(keys, "key", Router.from_broker(url, exchange)), f"Uniformity of {exchange}"), file)

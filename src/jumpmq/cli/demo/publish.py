@@ -1,4 +1,4 @@
-"""Declaration of the demo's topology, and publishing with pika, an AMQP client that knows nothing of JumpMQ."""
+"""Declaration of the demo's topology, and publishing with pika, an AMQP client without support for JumpMQ."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pika.frame import Method
 
 from jumpmq.cli.demo.flights import FlightMessages
 
-#: Messages on their way without a confirm: enough to keep the broker busy while it waits for the disk.
+#: Maximum number of unconfirmed messages: enough to keep the broker busy during waits for the disk.
 WINDOW = 5_000
 
 PERSISTENT_JSON = pika.BasicProperties(content_type="application/json", delivery_mode=2)
 
 
 def numbered(number: int) -> pika.BasicProperties:
-    """Properties of a message with a number as message id."""
+    """Return the properties of a message with a number as message id."""
     return pika.BasicProperties(content_type="application/json", delivery_mode=2, message_id=str(number))
 
 
@@ -31,7 +31,7 @@ def declare(url: str, exchange: str, weights: Mapping[str, int], arguments: Mapp
     """Declare a durable consistent hash exchange and durable queues, bound with the given weights.
 
     Args:
-        arguments: of the queues.
+        arguments: arguments of the queues.
     """
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
@@ -46,11 +46,11 @@ class ConfirmedPublisher:
     """Publishes over one connection, to keep order, with at most `WINDOW` unconfirmed messages.
 
     Args:
-        url: of AMQP.
-        exchange: where to.
-        flights: what.
-        progress: called with the number of messages confirmed so far.
-        properties: returns those of a message, by its index.
+        url: AMQP URL of the broker.
+        exchange: target exchange.
+        flights: messages to publish.
+        progress: called with the number of confirmed messages.
+        properties: returns the properties of a message by index.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class ConfirmedPublisher:
         )
 
     def publish(self) -> float:
-        """Publishes everything and returns the seconds from the first message to the last confirm.
+        """Publish all messages, and return the seconds from the first message to the last confirm.
 
         Raises:
-            PublishError: not every message was confirmed.
+            PublishError: at least one message was not confirmed.
         """
         self._connection.ioloop.start()
         if self._failure:

@@ -17,7 +17,7 @@ from jumpmq.hashing.chi_squared import chi_squared_test
 
 @dataclass(frozen=True)
 class Report:
-    """Everything the demo measured and found."""
+    """Measurements and results of the demo."""
 
     weights: Mapping[str, int]
     published: int
@@ -49,7 +49,7 @@ class Report:
         return [sentence for holds, sentence in claims if not holds]
 
     def show(self, console: Console) -> None:
-        """Prints the whole report."""
+        """Print the whole report."""
         console.print(self._spread())
         test = chi_squared_test([self._share(queue).keys for queue in self.weights], list(self.weights.values()))
         console.print(
@@ -108,4 +108,4 @@ class Report:
             ("after a punctual one", found.late_after_punctual),
             (f"all {found.departures:,} departures", found.late),
         ):
-            console.print(f"  {departures:<24}{'there was none' if late is None else f'{late:4.0%} left late'}")
+            console.print(f"  {departures:<24}{'no departures' if late is None else f'{late:4.0%} left late'}")

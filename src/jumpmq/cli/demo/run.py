@@ -33,11 +33,11 @@ def run_demo(keep: Path | None = None, limit: int | None = None) -> list[str]:
     """Publish the flights through a new broker, read them into a table and print the results.
 
     Args:
-        keep: an empty or new directory in which the broker's data and the table stay.
-        limit: how many flights; all unless given.
+        keep: a new or empty directory to keep the broker's data and the table; None for a temporary directory.
+        limit: maximum number of flights; None for all.
 
     Returns:
-        the promises that did not hold: none.
+        the violated promises, as sentences; empty on success.
     """
     console = Console(highlight=False)
     if keep:
@@ -52,7 +52,7 @@ def how_to_look(directory: Path) -> str:
         f"Kept in {directory}. To look at the table:\n"
         f"  pyspark, then: spark.read.parquet('{directory}/flights').show()\n"
         f"To look at how evenly keys are spread: {directory}/{PAGE}\n"
-        f"To judge the consumer group again: jumpmq verify {directory}/{DATABASE}\n"
+        f"To verify the consumer group again: jumpmq verify {directory}/{DATABASE}\n"
         f"To look at the broker, which has the late flights in its shards:\n"
         f"  jumpmq serve --data-dir {directory}/broker, then: jumpmqctl list_bindings"
     )
@@ -67,7 +67,7 @@ def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
         spark_session(partitions=len(WEIGHTS)) as started,  # takes seconds
         ThreadPoolExecutor(1) as beside,  # consumers mostly wait
     ):
-        console.print(f"A broker of its own is running at {broker.amqp_url}")
+        console.print(f"The demo's broker is running at {broker.amqp_url}")
         sharing = beside.submit(share, broker.amqp_url, broker.http_url, flights, directory)
         _publish(console, broker, flights)
         with console.status("Spark reads the queues into a Parquet table, a group of consumers shares some flights"):
@@ -105,7 +105,10 @@ def _read(spark: SparkSession, broker: RunningBroker, flights: FlightMessages, d
 
 @contextmanager
 def _stderr_in(log: Path) -> Iterator[None]:
-    """Sends stderr to a file, for child processes too: the JVM says much before it can be told to be quiet."""
+    """Redirect stderr to a file, also for child processes: the JVM writes warnings before its log level can be set.
+
+    On an error, the last 4,000 octets of the file are printed.
+    """
     sys.stderr.flush()
     stderr = os.dup(2)
     with log.open("wb") as opened:

@@ -19,13 +19,17 @@ from jumpmq.spark import register
 
 @contextmanager
 def spark_session(partitions: int) -> Iterator[Callable[[], SparkSession]]:
-    """Start a local Spark in the background, with ``partitions`` parallel tasks and workers in this Python environment.
+    """Start a local Spark session in the background, with ``partitions`` parallel tasks and workers in this Python
+    environment.
 
-    Yields a function that waits for the session. An existing Spark of this process is used instead, and not stopped.
+    An existing session of this process is used instead, and not stopped.
+
+    Yields:
+        a function that waits for the session, and returns it.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
-    # A demo is over before Java's second compiler pays back: without it, Spark takes two thirds of the time.
+    # The demo ends before Java's second compiler pays off: without this compiler, Spark takes two thirds of the time.
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
@@ -42,7 +46,7 @@ def spark_session(partitions: int) -> Iterator[Callable[[], SparkSession]]:
         def started() -> SparkSession:
             found = session.result()
             jvm: Any = found._jvm
-            # Registered sources are found through the session that is active in the calling thread.
+            # Spark finds registered sources through the session active in the calling thread.
             jvm.org.apache.spark.sql.SparkSession.setActiveSession(found._jsparkSession)
             return found
 
@@ -57,10 +61,10 @@ def write_table(spark: SparkSession, url: str, exchange: str, schema: str, direc
     """Read all messages of the exchange's queues, a partition per queue, into a Parquet table partitioned by queue.
 
     Args:
-        url: of the management API, with user and password.
-        exchange: all queues bound to it are read.
-        schema: the JSON bodies' fields as a Spark DDL string.
-        directory: where the table `flights` and the query's checkpoint go.
+        url: URL of the management API, with user and password.
+        exchange: exchange whose bound queues are read.
+        schema: fields of the JSON bodies, as a Spark DDL string.
+        directory: directory for the table `flights` and the query's checkpoint.
     """
     register(spark)
     messages = (

@@ -1,4 +1,4 @@
-"""The definitions of a RabbitMQ, copied into a JumpMQ with its rings and shards."""
+"""Copies of a RabbitMQ's definitions, rings and shards included, to a JumpMQ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class CopiedDefinitions:
     """Result of a copy of definitions.
 
     Attributes:
-        skipped: what means nothing to JumpMQ, in words.
-        notes: what is otherwise than on the RabbitMQ, in words.
-        names: queues that have another name here, by virtual host and name.
+        skipped: definitions not supported by JumpMQ, as texts.
+        notes: differences to the RabbitMQ, as texts.
+        names: new names of renamed queues, by virtual host and old name.
     """
 
     skipped: list[str] = field(default_factory=list)
@@ -34,13 +34,13 @@ def copy_definitions(
     """Import definitions, in addition to existing definitions.
 
     Args:
-        found: of a RabbitMQ; the order of its bindings is changed.
-        vhost: virtual host of the definitions, made if missing; None for all virtual hosts.
-        rings: those of the RabbitMQ that are known.
-        checks_rings: whether notes are to say which keys go elsewhere.
+        found: definitions of a RabbitMQ; the order of the bindings is changed.
+        vhost: virtual host of the definitions, created if missing; None for all virtual hosts.
+        rings: known rings of the RabbitMQ.
+        checks_rings: True to add notes on keys routed to other destinations than on the RabbitMQ.
 
     Raises:
-        ManagementError: they are refused, or there is no answer.
+        ManagementError: the JumpMQ refuses the definitions, or does not answer.
     """
     if vhost is not None and vhost not in {one["name"] for one in new.get("vhosts")}:
         new.put("vhosts", vhost, body={})

@@ -1,23 +1,26 @@
-"""Moving the messages of a queue from RabbitMQ to JumpMQ, each once, also when the move is killed and begun again.
+"""Moves of a queue's messages from RabbitMQ to JumpMQ, each message once, also if a killed move is repeated.
 
-How it works. A queue is moved a chunk at a time: the chunk is consumed, published in one request, and acknowledged. The
-broker that gets it remembers, in the commit of the chunk itself, which chunk of this queue it has (a *writer* of the
-management API: chunk number, messages, digest), and before the next one is consumed it is told that this one was
-acknowledged too. So a new run asks where the move stands. If a chunk is published and not told to be acknowledged, its
-messages are in the queue again, delivered before (``redelivered``): they are acknowledged, and not published again;
-or the acknowledgement came through, and they are not there.
+How it works. A queue is moved in chunks. The move consumes a chunk, publishes the chunk in one request, and
+acknowledges the messages. The JumpMQ records the chunk's number, message count and digest, in the commit of the chunk
+itself (a *writer* of the management API). After the acknowledgement, and before the next chunk, the move records the
+chunk as done.
 
-A chunk is found again in one of two ways:
+A new run asks the JumpMQ for the last record. If this chunk is published and not done, there are two cases. Either the
+RabbitMQ has the acknowledgement, and the chunk's messages are gone from the queue. Or the messages are in the queue
+again, marked as delivered before (``redelivered``): the run acknowledges these messages without publishing them again.
 
-- As a whole, by the digest of all its messages, where these are the first of the queue again.
-- One by one, where single messages may have left (a time to live, a limit, other consumers), or others come before them
-  (priorities). Such a queue is moved in small chunks, whose digest has a mark for each message.
+The run finds the messages of such a chunk in one of two ways:
 
-A RabbitMQ that is killed forgets the acknowledgements of its last moments. A process that has seen that passes over
-what comes again: it knows the marks of what it has acknowledged lately. Messages that have the same mark as another
-one cannot be told apart, and come again rather than get lost.
+- As a whole, by a digest of all messages, if the chunk's messages are the first of the queue again.
+- One by one, if single messages may have left the queue (a time to live, a limit, other consumers), or if other
+  messages may come before them (priorities). Such a queue is moved in small chunks. The digest of a small chunk has a
+  mark per message.
 
-A stream is moved by ranges of offsets, and the number of a chunk is its first offset.
+A killed RabbitMQ forgets its last acknowledgements, and delivers these messages again. The process of the move keeps
+the marks of recently acknowledged messages, and acknowledges such a message again without publishing it. Messages with
+the same mark cannot be told apart: they are published again rather than lost.
+
+A stream is moved in ranges of offsets; the number of a chunk is its first offset.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from jumpmq.client import AMQPConnection
 from jumpmq.management import ManagementClient, ManagementError
 
 SMALLEST, CHUNK = 50, 5_000
-"""Messages of the first chunk of a queue, and of any chunk at most."""
+"""Number of messages in the first chunk of a queue, and maximum number in any chunk."""
 
 MARKED = 200
 """Maximum number of messages of a chunk with a mark per message."""
@@ -53,16 +56,16 @@ QUIET = 0.5
 """Seconds without a message until a stream counts as read to its end."""
 
 FORGETFUL = 5.0
-"""Seconds of acknowledgements that a killed RabbitMQ may lose; half a second was seen."""
+"""Age of acknowledgements that a killed RabbitMQ may forget, in seconds; half a second was observed."""
 
 SEARCHED = 20_000
-"""Number of messages of a queue searched for earlier moved messages."""
+"""Maximum number of messages of a queue searched for messages moved before."""
 
 EACH = "*"
 """First character of a digest with a mark per message."""
 
 _EXPIRATION = 1 << 8
-"""The flag of the property ``expiration``."""
+"""Flag of the property ``expiration`` in the property flags (AMQP 0-9-1, basic class)."""
 
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
@@ -78,12 +81,13 @@ class Full(MigrationError):
 
 
 class Target:
-    """A queue of the broker that messages are moved to.
+    """A target queue of the JumpMQ.
 
     Args:
-        origin: what the queue is moved from; a move that is begun again must say the same.
-        insist: called with the error of a request; it returns if the request is to be sent again, which may have been
-            acted on.
+        origin: cluster name of the RabbitMQ. A repeated move must give the same name.
+        insist: called with the error of a request; returns to repeat the request. The JumpMQ may have executed the
+            request before. None raises errors at once.
+        source: name of the queue at the RabbitMQ; None for the name of the target queue.
     """
 
     def __init__(
@@ -99,9 +103,9 @@ class Target:
         self._api = api
         self._vhost = vhost
         self._queue = queue
-        name = queue if source is None else source  # that of the queue that is moved tells the writer
+        name = queue if source is None else source  # the source queue's name identifies the writer
         self._writer = f"migrate {hashlib.sha256(f'{origin} {vhost} {name}'.encode()).hexdigest()[:32]}"
-        self._insist = insist  # None where errors are raised at once
+        self._insist = insist
 
     def place(self) -> dict[str, Any]:
         """Return the progress of the move: number and messages of the last chunk, and its digest."""
@@ -112,8 +116,8 @@ class Target:
         """Publish a chunk and record its number; without messages, only record the previous chunk as done.
 
         Args:
-            noted: the digest of the chunk; empty for that of all its messages.
-            done: how many of its messages are published.
+            noted: the digest of the chunk; empty for a digest of all messages.
+            done: number of the chunk's messages already published.
 
         Raises:
             Full: the queue is full.
@@ -135,7 +139,8 @@ class Target:
         )
         if answer["refused"]:
             raise Full(
-                f"queue '{self._queue}' in vhost '{self._vhost}' refused {answer['refused']} messages: it is full"
+                f"queue '{self._queue}' in vhost '{self._vhost}' refused {answer['refused']} messages: "
+                "the queue is full"
             )
 
     def _ask(self, request: Callable[[], Any]) -> Any:
@@ -152,12 +157,13 @@ class Drain:
     """Move of a classic or quorum queue, resumed from its last position.
 
     Args:
-        patience: seconds to wait for messages that the queue says it has.
-        is_ending: whether the move is to end; then it ends behind the chunk that it is at.
+        patience: seconds to wait for messages counted by the queue but not yet received.
+        is_ending: returns True to end the move after the current chunk.
 
     Attributes:
-        marks_each: whether single messages may leave the queue, or others come before them, while a chunk is moved.
-        gets: whether messages are got, for the end of a consumer would delete the queue.
+        marks_each: True if single messages may leave the queue during the move of a chunk, or other messages may come
+            before them.
+        gets: True to take messages by ``basic.get``: an auto-delete queue ends with its last consumer.
     """
 
     def __init__(
@@ -171,27 +177,27 @@ class Drain:
     ) -> None:
         self.queue = queue
         self.marks_each = self.gets = False
-        self._target = target  # where messages go
-        self._progress = progress  # told how many were moved
+        self._target = target
+        self._progress = progress  # called with the number of messages of each moved chunk
         self._patience = patience
         self._is_ending = is_ending
-        self._chunk: int | None = None  # the last that was used; None before the target was asked
-        self._moving: list[str] = []  # marks of the chunk that is published, or about to be
-        self._lately: deque[tuple[float, list[str]]] = deque()  # marks of what was acknowledged, with its time
-        self._lost: Counter[str] = Counter()  # of these, what the source may have forgotten
-        self._ready: list[ClientDelivery] = []  # taken, and not moved yet
-        self._is_held = False  # whether messages are held until the other queue has room
+        self._chunk: int | None = None  # last used chunk number; None before the target is asked
+        self._moving: list[str] = []  # marks of the chunk being published, or published and not done
+        self._lately: deque[tuple[float, list[str]]] = deque()  # recently acknowledged marks, with the time
+        self._lost: Counter[str] = Counter()  # acknowledged marks that the source may have forgotten
+        self._ready: list[ClientDelivery] = []  # messages taken from the queue, and not moved yet
+        self._is_held = False  # True if messages are held until the target queue has room
 
     @property
     def is_holding(self) -> bool:
-        """True if messages refused by the target queue are held: :meth:`run` must get the same connection."""
+        """True if messages refused by the target queue are held. The next :meth:`run` must get the same connection."""
         return self._is_held
 
     def run(self, amqp: AMQPConnection, most: int | None = None) -> int:
-        """Move messages until none is ready, or so many are moved; the answer is how many were.
+        """Move messages until none is ready, or at least ``most`` are moved. Return the number of moved messages.
 
         Raises:
-            Full: the other queue is full: what was taken is held.
+            Full: the target queue is full. The messages taken from the source queue are held.
         """
         moved, size = 0, SMALLEST
         if self._is_held:
@@ -215,14 +221,14 @@ class Drain:
         return moved
 
     def source_lost(self) -> None:
-        """The connection to the source broke: what was acknowledged lately may come again."""
+        """Handle a lost connection to the source: recently acknowledged messages may be delivered again."""
         self.forget()
         for _, marks in self._lately:
             self._lost.update(marks)
         self._lately.clear()
 
     def forget(self) -> None:
-        """The connection is used no more: what is not acknowledged comes again."""
+        """Handle the end of the connection: the source delivers all unacknowledged messages again."""
         self._chunk, self._ready, self._is_held = None, [], False
 
     def _take(self, amqp: AMQPConnection, most: int) -> list[ClientDelivery]:
@@ -253,7 +259,7 @@ class Drain:
             raise
         self._chunk += 1
         amqp.ack(part[-1].tag)
-        amqp.declared(self.queue)  # answered behind the acknowledgement
+        amqp.declared(self.queue)  # the answer follows the processing of the acknowledgement
         self._note_acked(self._moving)
         self._target.publish(self._chunk + 1, ())
         self._chunk += 1
@@ -272,10 +278,10 @@ class Drain:
         while self._lately[0][0] < now - FORGETFUL:
             self._lately.popleft()
 
-    # --- going on ---
+    # --- resuming ---
 
     def _begin(self, amqp: AMQPConnection) -> None:
-        """Ask where the move stands, and acknowledge what is published and in the queue again."""
+        """Ask the target for the progress, and acknowledge published messages found in the source queue again."""
         place = self._target.place()
         chunk = place["batch"] or 0
         published = Counter[str]()
@@ -291,8 +297,9 @@ class Drain:
         self._moving, self._chunk = [], chunk
 
     def _settle_whole(self, amqp: AMQPConnection, place: dict[str, Any]) -> bool:
-        """Acknowledge a chunk with a digest over all messages, if the first messages of the queue are the chunk's
-        messages again.
+        """Acknowledge a published chunk if the first messages of the queue have the chunk's digest; return True then.
+
+        A chunk with a mark per message is left to :meth:`_settle_each`.
         """
         if place["digest"].startswith(EACH):
             return False
@@ -307,11 +314,11 @@ class Drain:
         return is_here
 
     def _settle_each(self, amqp: AMQPConnection, published: Counter[str], again: Counter[str]) -> list[ClientDelivery]:
-        """Acknowledge moved messages found in the queue again; return the remaining messages taken with them.
+        """Acknowledge published messages found in the queue again; return the other messages taken from the queue.
 
         Args:
-            published: marks of the chunk that is published, and maybe not acknowledged.
-            again: marks of what was acknowledged lately; each is there once.
+            published: marks of the last published chunk.
+            again: unique marks of recently acknowledged messages.
         """
         others = []
         for one in self._take(amqp, SEARCHED):
@@ -331,19 +338,23 @@ class StreamCopy:
     """Copy of a stream, resumed from the last position.
 
     Args:
-        amqp: a connection that is used for nothing else.
+        amqp: a connection for this stream only.
     """
 
     def __init__(self, amqp: AMQPConnection, stream: str, target: Target, progress: Progress) -> None:
         self._amqp = amqp
-        self._target = target  # where messages go
-        self._progress = progress  # told how many were copied
+        self._target = target
+        self._progress = progress  # called with the number of messages of each copied chunk
         place = target.place()
         self._next = 0 if place["batch"] is None else place["batch"] + place["rows"]  # the next offset
         amqp.consume(stream, CHUNK, {"x-stream-offset": self._next if self._next else "first"})
 
     def run(self, quiet: float = QUIET, most: int | None = None) -> int:
-        """Copy until no message comes for so many seconds, or so many are copied; the answer is how many were."""
+        """Copy until no message arrives for ``quiet`` seconds, or at least ``most`` messages are copied.
+
+        Returns:
+            the number of copied messages.
+        """
         moved = 0
         while (most is None or moved < most) and self._amqp.wait(quiet):
             waiting = self._amqp.deliveries
@@ -361,7 +372,7 @@ class StreamCopy:
 
 
 def digest(deliveries: Sequence[ClientDelivery]) -> str:
-    """A digest of what a chunk holds; the empty text of nothing."""
+    """Return the SHA-256 digest of a chunk's messages, in hexadecimal; empty without messages."""
     if not deliveries:
         return ""
     found = hashlib.sha256()
@@ -373,7 +384,7 @@ def digest(deliveries: Sequence[ClientDelivery]) -> str:
 
 
 def mark(one: ClientDelivery) -> str:
-    """Return eight characters to distinguish a message from the rest: 48 bits of a digest."""
+    """Return a message's mark: 48 bits of a digest, as eight characters."""
     found = hashlib.blake2b(digest_size=6)
     for part in _parts(one):
         found.update(len(part).to_bytes(8))
@@ -386,7 +397,7 @@ def _parts(one: ClientDelivery) -> tuple[bytes, ...]:
 
 
 def _marks_in(noted: str) -> list[str]:
-    """The marks in a digest; none in one of a whole chunk."""
+    """Return the marks in a digest; empty for a digest of a whole chunk."""
     marks = noted.removeprefix(EACH)
     return [marks[at : at + 8] for at in range(0, len(marks), 8)] if marks != noted else []
 
@@ -396,7 +407,7 @@ def _may_expire(one: ClientDelivery) -> bool:
 
 
 def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> list[ClientDelivery]:
-    """Take the first messages of a queue, unacknowledged, with no further message delivered."""
+    """Take the first messages of a queue without an acknowledgement, and without a prefetch of further messages."""
     count = min(most, amqp.declared(queue).message_count)
     if not count:
         return []
@@ -405,21 +416,21 @@ def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> l
     while len(found) < count and amqp.wait(patience):
         found.append(_as_published(amqp.deliveries.popleft()))
     amqp.cancel(consumer)
-    while amqp.deliveries:  # deliveries during the cancellation
+    while amqp.deliveries:  # messages delivered during the cancellation
         found.append(_as_published(amqp.deliveries.popleft()))
     return found
 
 
 def _as_published(one: ClientDelivery) -> ClientDelivery:
-    """Return the message without headers of the current delivery, to give a repeated delivery and the message equal
-    digests.
-    """
+    """Return the message without headers added by the delivery: a repeated delivery then has the same digest."""
     octets = as_published(one.properties)
     return one if octets is one.properties else replace(one, properties=octets)
 
 
 def _next_size(deliveries: Sequence[ClientDelivery]) -> int:
-    """Return the maximum size of the next chunk, in messages: twice the last size, if the messages are no larger."""
+    """Return the maximum number of messages in the next chunk: twice the last number, within `CHUNK` and, for messages
+    of the same average size, `CHUNK_OCTETS`.
+    """
     average = sum(len(one.body) for one in deliveries) // len(deliveries) + 1
     return max(1, min(CHUNK, 2 * len(deliveries), CHUNK_OCTETS // average))
 

@@ -1,13 +1,15 @@
-"""`jumpmq migrate --follow`: a bridge that goes on moving definitions and messages until stopped.
+"""`jumpmq migrate --follow`: a bridge that moves definitions and messages until stopped.
 
-How it works. One pass after the other asks how many messages each queue has, moves those that are there (in turns, so
-that a long queue holds up none), and takes what streams have new; a pass that found nothing is followed by a pause.
-Every few seconds the definitions are fetched, and imported if they have changed.
+How it works. The bridge works in passes. A pass asks each queue for its message count, moves the messages, and copies
+new messages of streams. A limit per queue and pass prevents a long queue from delaying the others. A pause follows a
+pass without messages. Every few seconds the bridge fetches the definitions, and imports changed definitions.
 
-What fails is tried again: while the JumpMQ does not answer, messages that were taken are held; when the RabbitMQ is
-lost, they come again, and each queue asks the JumpMQ where it stands. A queue that cannot be moved, as the other one is
-full or rights are lacking, holds up no other: it is tried again after a while. Messages that were taken from it are
-held on a connection of its own, since a quorum queue drops what is given back too often.
+Failed steps are retried. While the JumpMQ does not answer, the bridge holds the messages taken from queues. If the
+RabbitMQ is lost, it delivers these messages again, and the bridge asks the JumpMQ for the progress of each queue.
+
+A queue that cannot be moved does not delay other queues: its target queue is full, for example, or rights are missing.
+The bridge retries the queue after a delay. If the target queue refused messages, a separate connection holds these:
+a quorum queue drops messages that are requeued too often.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refus
 from jumpmq.serving.logs import escaped
 
 IDLE = 4
-"""Length of the pause after an empty pass, as a multiple of the pass: many queues are asked less often."""
+"""Length of the pause after an empty pass, as a multiple of the pass: many queues are polled less often."""
 
 A_PASS = 20_000
-"""Messages of a queue that a pass moves at most."""
+"""Maximum number of messages of a queue moved in a pass, except for the rest of the last chunk."""
 
 QUIET = 0.002
-"""Seconds to wait for a stream's next messages, sent in advance."""
+"""Seconds to wait for a stream's next messages; the prefetch sends messages in advance."""
 
 SHOWN = 10.0
-"""Seconds between two lines of progress where there is no terminal, and over which the rate is measured."""
+"""Seconds between two lines of progress without a terminal, and length of the interval for the rate."""
 
 
 class _Ending(Exception):
-    """The bridge is to end during a wait."""
+    """The bridge ends during a wait."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class BridgePace:
     """Intervals of a bridge, in seconds.
 
     Attributes:
-        pause: between two passes without messages.
-        definitions: between two looks at the definitions.
-        patience: wait for messages counted by a queue: a second consumer may have taken the messages.
-        backoff: until something that failed is tried again: initial, and maximum.
-        lock: wait for the lock that another bridge holds.
+        pause: minimum pause after a pass without messages.
+        definitions: time between two comparisons of the definitions.
+        patience: wait for messages counted by a queue: another consumer may have taken the messages.
+        backoff: delay before a retry: initial, and maximum.
+        lock: wait for the lock held by another bridge.
     """
 
     pause: float = 0.2
@@ -95,15 +97,18 @@ class _Backoff:
 
 @dataclass
 class _Lane:
-    """A queue of the RabbitMQ.
+    """A queue of the RabbitMQ, with the state of its move.
 
     Attributes:
-        drain: how it is moved; None of a stream.
-        listed: messages that the management API shows; None where the queue may be asked as often as one likes.
-        rest: messages that are left, as far as is known.
-        empty: when it was last known to be empty, or first seen.
+        drain: move of the queue; None for a stream.
+        rest: last known number of messages in the queue.
+        listed: number of messages in the management API; None for a queue that does not expire. A queue that expires
+            is asked only if this number is not 0: the question counts as a use of the queue.
+        moved: number of moved messages.
+        empty: last time at which the queue was empty, or the time of its discovery, of the monotonic clock.
         held: connection that holds messages refused by the target queue.
-        stream: the copy of a stream, and its connection.
+        stream: copy of a stream.
+        connection: connection of the copy of a stream.
     """
 
     vhost: str
@@ -120,7 +125,7 @@ class _Lane:
     connection: AMQPConnection | None = None
 
     def close(self) -> None:
-        """Close the lane's own connections; held messages go back."""
+        """Close the lane's own connections; held messages return to the queue."""
         for connection in (self.held, self.connection):
             if connection is not None:
                 connection.close()
@@ -128,16 +133,17 @@ class _Lane:
 
 
 class Bridge:
-    """Moves existing messages, and arriving messages.
+    """Moves existing and new messages until stopped.
 
     Args:
+        new: the JumpMQ.
         rings: asks for the RabbitMQ's rings.
-        say: told what changes, or fails, a line each.
-        pace: its intervals.
+        say: called with a line for each difference in the definitions, and for each failure.
+        pace: the bridge's intervals.
 
     Attributes:
-        moved: messages that were moved.
-        on_pass: called after each pass, and when messages were moved.
+        moved: number of moved messages.
+        on_pass: called after each pass, after each moved chunk, and after a failed request to the JumpMQ.
     """
 
     def __init__(
@@ -151,20 +157,20 @@ class Bridge:
         self._pace = pace
         self.moved = 0
         self._source = source
-        self._new = new  # where messages go
+        self._new = new
         self._rings = rings
         self._say = say
         self._ending = threading.Event()
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._connections: dict[str, AMQPConnection] = {}  # by virtual host
-        self._locks: dict[str, AMQPConnection] = {}  # held against a second move
-        self._copied = CopiedDefinitions()  # the definitions, the last time
-        self._seen: Any = None  # the definitions that were imported last
+        self._locks: dict[str, AMQPConnection] = {}  # connections that lock out a second move, by virtual host
+        self._copied = CopiedDefinitions()  # result of the last import of definitions
+        self._seen: Any = None  # the last imported definitions
         self._next_look = 0.0
         self._origin = ""
-        self._lost = _Backoff(pace.backoff)  # the RabbitMQ
-        self._troubles: dict[str, str] = {}  # what was said last, by subject
-        self._counts: deque[tuple[float, int]] = deque()  # what was moved by then
+        self._lost = _Backoff(pace.backoff)  # retries after the loss of the RabbitMQ
+        self._troubles: dict[str, str] = {}  # last reported failure by subject
+        self._counts: deque[tuple[float, int]] = deque()  # times, and the numbers of messages moved by then
         self.on_pass: Callable[[], None] = lambda: None
 
     def end(self) -> None:
@@ -172,12 +178,11 @@ class Bridge:
         self._ending.set()
 
     def begin(self) -> None:
-        """Copy the definitions, and ensure that no second move is active.
-
-        A broker that does not answer is waited for.
+        """Copy the definitions, and lock out a second move. Waits for brokers that do not answer.
 
         Raises:
-            MigrationError, ManagementError, ConnectionLost, RequestRefused: that cannot be.
+            MigrationError, ManagementError, ConnectionLost, RequestRefused: the definitions cannot be copied, or the
+                lock is not available.
         """
         while not self._ending.is_set():
             try:
@@ -213,7 +218,7 @@ class Bridge:
                 self._ending.wait(max(self._pace.pause, IDLE * (now - began), self._lost.until - now))
 
     def close(self) -> None:
-        """Close all connections: what was taken and not moved goes back."""
+        """Close all connections; messages taken and not moved return to their queues."""
         for lane in self._lanes.values():
             lane.close()
         for connection in [*self._connections.values(), *self._locks.values()]:
@@ -228,15 +233,15 @@ class Bridge:
 
     @property
     def rest(self) -> int:
-        """Messages that are left in queues, as far as is known."""
+        """Last known number of messages in all queues."""
         return sum(lane.rest for lane in self._lanes.values())
 
     def progress(self) -> str:
-        """Messages moved, rate, rest and lag, in words."""
+        """Return a line on the progress: moved messages, rate, remaining messages and lag."""
         now = time.monotonic()
         self._counts.append((now, self.moved))
         while len(self._counts) > 1 and self._counts[1][0] <= now - SHOWN:
-            self._counts.popleft()  # the first is the last one that is older than the time
+            self._counts.popleft()  # keeps one entry older than the interval, as its start
         began, before = self._counts[0]
         rate = (self.moved - before) / (now - began) if now > began else 0.0
         behind = [lane for lane in self._lanes.values() if lane.rest]
@@ -324,7 +329,7 @@ class Bridge:
                 moved += self._tried(lane, self._copy)
             elif lane.held is not None:
                 moved += self._tried(lane, self._retry)
-            elif lane.listed != 0:  # to ask a queue is to use it: it would never expire
+            elif lane.listed != 0:  # a passive declaration counts as a use: the queue would never expire
                 drained.setdefault(lane.vhost, []).append(lane)
         for vhost, lanes in drained.items():
             moved += self._drain(vhost, lanes)
@@ -351,7 +356,7 @@ class Bridge:
 
         Raises:
             ConnectionLost: the RabbitMQ is lost.
-            RequestRefused: the same.
+            RequestRefused: the RabbitMQ closed the connection.
         """
         try:
             moved = move(lane)
@@ -401,7 +406,7 @@ class Bridge:
         return moved
 
     def _drop(self, lane: _Lane) -> None:
-        """Give up the connections used to move a queue: unacknowledged messages go back."""
+        """Close the connections used to move a queue; unacknowledged messages return to the queue."""
         if lane.drain is not None:
             lane.drain.forget()
             connection = self._connections.pop(lane.vhost, None)
@@ -418,17 +423,17 @@ class Bridge:
         if vhost not in self._locks:
             self._locks[vhost] = lock(self._source, vhost, self._pace.lock)
 
-    # --- what fails ---
+    # --- failures ---
 
     def _insist(self, error: ManagementError) -> None:
         """Wait until a request to the JumpMQ may be sent again.
 
         Raises:
-            Full: it is refused, and so it would be again.
-            _Ending: the bridge is to end.
+            Full: the JumpMQ refuses the request, and would refuse a repetition.
+            _Ending: the bridge ends during the wait.
         """
         if isinstance(error, Refusal) and error.code < 500 and error.code not in (408, 429):
-            self._seen = None  # the queue may be gone: it is declared again
+            self._seen = None  # the target queue may be gone: the next import declares the queue again
             raise Full(str(error)) from None
         self._trouble("target", str(error))
         self.on_pass()
@@ -464,7 +469,7 @@ def follow(bridge: Bridge, console: Console) -> None:
     """Run a bridge until SIGTERM or Ctrl-C, and show its progress.
 
     Raises:
-        MigrationError, ManagementError, ConnectionLost, RequestRefused: it cannot begin.
+        MigrationError, ManagementError, ConnectionLost, RequestRefused: as :meth:`Bridge.begin`.
     """
     with _ended_by_signals(bridge), _shown(bridge, console):
         try:
@@ -477,7 +482,7 @@ def follow(bridge: Bridge, console: Console) -> None:
 
 @contextmanager
 def _ended_by_signals(bridge: Bridge) -> Iterator[None]:
-    """A first signal ends the bridge in order, a second one at once."""
+    """End the bridge cleanly on the first SIGTERM or SIGINT, and at once on the second."""
 
     def end(number: int, frame: object) -> None:
         bridge.end()

@@ -1,9 +1,9 @@
-"""Rings of RabbitMQ's consistent hash exchanges, taken over bit for bit.
+"""Identical copies of the rings of RabbitMQ's consistent hash exchanges.
 
-A ring of RabbitMQ has its destinations one behind the other, each with as many buckets as its weight: removals shift
-the others down. So it is known by the order of its destinations, and a ring to which they are added in that order is
-the same. Definitions do not have the order, and RabbitMQ's management API does not show it. :data:`EXPRESSION` does,
-for `rabbitmqctl eval`.
+On a ring of RabbitMQ, the buckets of a destination are adjacent, and their number is the destination's weight. A
+removal shifts the buckets of later destinations down. The order and the weights of the destinations thus define the
+ring: adding the same destinations in the same order gives an identical ring. Neither RabbitMQ's definitions nor its
+management API have the order. :data:`EXPRESSION` prints the order with `rabbitmqctl eval`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ iolist_to_binary([[<<"|">>, binary:encode_hex(V), <<" ">>, binary:encode_hex(ele
 || {D, {L, H, C}} <- maps:to_list(maps:fold(F, #{}, element(3, R(element(2, E)))))]] \
 || V <- rabbit_vhost:list_names(), E <- rabbit_exchange:list(V), element(3, E) =:= 'x-consistent-hash', \
 is_tuple(R(element(2, E)))])."""
-"""Prints the rings of all virtual hosts: ``|VHOST EXCHANGE KIND:NAME:FIRST:LAST:COUNT ...``, names in hexadecimal; of
-RabbitMQ 3.10 and later."""
+"""Erlang expression that prints the rings of all virtual hosts: ``|VHOST EXCHANGE KIND:NAME:FIRST:LAST:COUNT ...``,
+with names in hexadecimal. For RabbitMQ 3.10 and later."""
 
 PATIENCE = 600.0
-"""Seconds that rabbitmqctl may take: a minute for a million buckets."""
+"""Time limit of rabbitmqctl, in seconds; a million buckets take a minute."""
 
 SAMPLE = 20_000
-"""Number of keys sampled where rings differ."""
+"""Number of keys in the comparison of two different rings."""
 
 Name = tuple[str, str]
 """Virtual host and exchange."""
 
 
 class RingsUnknown(Exception):
-    """The rings of a RabbitMQ cannot be had; the text says why."""
+    """The rings of a RabbitMQ are not available; the text gives the reason."""
 
 
 class Bound(NamedTuple):
@@ -62,17 +62,17 @@ class Bound(NamedTuple):
 
 
 Rings = Mapping[Name, list[Bound]]
-"""Destinations in the order of their buckets."""
+"""Destinations in the order of their buckets, by exchange."""
 
 
 def rings_of(command: str) -> Rings:
     """Ask a RabbitMQ for its rings.
 
     Args:
-        command: that is rabbitmqctl, such as ``sudo rabbitmqctl`` or ``docker exec rabbit rabbitmqctl``.
+        command: command line of rabbitmqctl, such as ``sudo rabbitmqctl`` or ``docker exec rabbit rabbitmqctl``.
 
     Raises:
-        RingsUnknown: it fails, or answers something else.
+        RingsUnknown: the command fails, or its output is not a list of rings.
     """
     try:
         line = [*shlex.split(command), "--quiet", "eval", EXPRESSION]
@@ -86,18 +86,18 @@ def rings_of(command: str) -> Rings:
 
 
 def read_rings(text: str) -> Rings:
-    """The rings in what `rabbitmqctl eval` printed for :data:`EXPRESSION`.
+    """Parse the output of `rabbitmqctl eval` for :data:`EXPRESSION`.
 
     Raises:
-        RingsUnknown: it is something else.
+        RingsUnknown: the text is not such an output.
     """
     octets = "".join(re.findall(r'"([^"]*)"', text))  # a long binary is printed in pieces
     if not re.fullmatch(r"[0-9A-Fa-z:| ]*", octets) or "<<" not in text:
-        raise RingsUnknown("this is not what `rabbitmqctl eval` prints of rings")
+        raise RingsUnknown("this is not the output of `rabbitmqctl eval` for rings")
     try:
         return dict(_ring(one) for one in octets.split("|")[1:])
     except (ValueError, IndexError):
-        raise RingsUnknown("what `rabbitmqctl eval` has printed of rings is damaged") from None
+        raise RingsUnknown("the output of `rabbitmqctl eval` for rings is damaged") from None
 
 
 def _ring(text: str) -> tuple[Name, list[Bound]]:
@@ -122,7 +122,7 @@ def _text(octets: str) -> str:
 
 @dataclass
 class _Hash:
-    """A consistent hash exchange of the definitions, with the list positions of its bindings."""
+    """A consistent hash exchange of the definitions; ``places`` has the list indexes of its bindings."""
 
     places: list[int]
 
@@ -142,12 +142,12 @@ def in_order(definitions: dict[str, Any], vhost: str | None, rings: Rings) -> di
     """Put the bindings of consistent hash exchanges into the order of their rings.
 
     Args:
-        definitions: of a RabbitMQ; its list of bindings is changed.
-        vhost: the virtual host that they are of; None where entries say.
+        definitions: definitions of a RabbitMQ; the list of bindings is changed.
+        vhost: virtual host of the definitions; None if each entry names a virtual host.
         rings: the known rings.
 
     Returns:
-        what the ring of each exchange becomes that has two destinations or more.
+        the destinations of each exchange with two or more, in the order of the resulting ring.
     """
     bindings = definitions.get("bindings", [])
     found = {}
@@ -163,9 +163,7 @@ def in_order(definitions: dict[str, Any], vhost: str | None, rings: Rings) -> di
 
 
 def _rank(entry: Any, order: Mapping[tuple[str, str], int], ring: list[Bound]) -> tuple[int, bool]:
-    """Sort key by position on the ring; of several bindings of a destination, the binding with the ring's weight comes
-    first.
-    """
+    """Return a sort key: the position on the ring. Of a destination's bindings, one with the ring's weight is first."""
     place = order.get((entry.get("destination_type", "queue"), entry["destination"]), len(ring))
     return place, place < len(ring) and entry.get("routing_key") != str(ring[place].weight)
 
@@ -186,7 +184,7 @@ def ring_of(found: list[Bound], names: Mapping[str, str] | None = None) -> HashR
     """Build the ring of destinations, added in the given order.
 
     Args:
-        names: other names of queues, if they have any.
+        names: new names of renamed queues, by old name.
     """
     ring = HashRing()
     for bound in found:
@@ -201,12 +199,13 @@ def differences(
     rings: Rings,
     names: Mapping[tuple[str, str], str],
 ) -> Iterator[str]:
-    """Yield a line per exchange on keys routed, certainly or possibly, to a different queue than on RabbitMQ.
+    """Yield a line per exchange with keys routed, certainly or possibly, to another destination than on RabbitMQ.
 
     Args:
-        new: the JumpMQ, which has the definitions.
-        wanted: what :func:`in_order` has found.
-        names: queues that have another name there, by virtual host and name.
+        new: the JumpMQ, after the import of the definitions.
+        wanted: the result of :func:`in_order`.
+        rings: the known rings of the RabbitMQ.
+        names: new names of renamed queues, by virtual host and old name.
     """
     for name, found in wanted.items():
         vhost, exchange = name
@@ -222,26 +221,29 @@ def differences(
         subject = f"exchange '{exchange}' in vhost '{vhost}'"
         if (ring := rings.get(name)) is not None:
             if moved := _moved(ring_of(ring, renamed), here):
-                yield f"{subject}: {moved:.1%} of the keys go elsewhere than by RabbitMQ's ring: {_why(ring, found)}"
+                why = _why(ring, found)
+                yield f"{subject}: {moved:.1%} of the keys go to another destination than on RabbitMQ: {why}"
         else:
             yield (
-                f"{subject}: the order of its {len(found)} destinations on RabbitMQ's ring is not known, and that of "
-                f"the bindings is taken; where it is another, about {_at_random(found):.0%} of the keys go to another "
-                "queue (--rabbitmqctl or --rings tells it)"
+                f"{subject}: the order of the {len(found)} destinations on RabbitMQ's ring is unknown, and the order "
+                f"of the bindings is used; if the orders differ, about {_at_random(found):.0%} of the keys go to "
+                "another destination (--rabbitmqctl or --rings gives the order)"
             )
 
 
 def _why(ring: list[Bound], found: list[Bound]) -> str:
     on_ring, bound = {one[:2] for one in ring}, {one[:2] for one in found}
     if lacking := on_ring - bound:
-        return f"{len(lacking)} of its destinations are not among the definitions (exclusive queues?)"
+        return f"{len(lacking)} of the ring's destinations are not among the definitions (exclusive queues?)"
     if more := bound - on_ring:
-        return f"{len(more)} of the bindings are not on it"
-    return "the exchange was here before, with another ring"
+        return f"{len(more)} of the bound destinations are not on RabbitMQ's ring"
+    return "the exchange existed before the move, with another ring"
 
 
 def _moved(before: HashRing, after: HashRing) -> float:
-    """The part of the keys that go elsewhere: 0 to 1, by a sample; none where the rings are the same."""
+    """Return the share of keys routed to another destination, from 0 to 1: measured on a sample, and exactly 0 for
+    identical rings.
+    """
     if before.runs() == after.runs() and not after.retired and after.function == before.function:
         return 0.0
     keys = [b"key-%d" % number for number in range(SAMPLE)]
@@ -249,6 +251,6 @@ def _moved(before: HashRing, after: HashRing) -> float:
 
 
 def _at_random(found: list[Bound]) -> float:
-    """Return the part of the keys moved by a changed order, on average over all orders: 0 to 1."""
+    """Return the share of keys moved by a changed order, on average over all orders: 0 to 1."""
     total = sum(bound.weight for bound in found) or 1
     return 1 - sum((bound.weight / total) ** 2 for bound in found)

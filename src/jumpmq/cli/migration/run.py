@@ -1,4 +1,4 @@
-"""A whole move: first the definitions, then every queue's messages; once, or until it is ended."""
+"""A whole move: first the definitions, then the messages of every queue; once, or until stopped."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Migration:
     """A move: contents, source and target.
 
     Args:
-        source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, made where there is none,
-            and no users.
-        management: URL of its management port; None for the usual one of the same host and user.
+        source: AMQP URL of the RabbitMQ. A virtual host in the URL limits the move to this virtual host, without users;
+            the JumpMQ creates a missing virtual host.
+        management: management URL of the RabbitMQ; None for the default port, with the host and user of ``source``.
         to: management URL of the JumpMQ.
-        tls: files for TLS with either.
-        rings: asks for the RabbitMQ's rings; there are none where they are not known.
-        console: where progress is shown.
+        tls: files for TLS with both brokers.
+        rings: asks for the RabbitMQ's rings; returns an empty mapping if the rings are unknown.
+        console: console for the progress.
     """
 
     source: str
@@ -51,10 +51,10 @@ class MigrationResult:
     """Result of a move.
 
     Attributes:
-        queues: how many had messages.
-        messages: how many were moved or copied.
-        copied: what became of the definitions.
-        rest: messages that are left.
+        queues: number of queues with moved or copied messages.
+        messages: number of moved or copied messages.
+        copied: result of the copy of the definitions; empty for a bridge, which prints the lines at once.
+        rest: last known number of messages left in the RabbitMQ's queues; 0 except for a bridge.
     """
 
     queues: int
@@ -67,11 +67,12 @@ def migrate(move: Migration, *, messages: bool) -> MigrationResult:
     """Copy all definitions, then drain all queues and copy all streams.
 
     Args:
-        messages: whether messages are moved, too.
+        messages: True to move messages after the definitions.
 
     Raises:
-        MigrationError: something cannot be moved. What was moved is; a move that is begun again goes on.
-        RingsUnknown: the rings cannot be had.
+        MigrationError: definitions or messages cannot be moved. Messages moved before stay moved; a repeated move
+            continues.
+        RingsUnknown: the rings are not available.
     """
     address, vhost = _address(move.source)
     place = () if vhost is None else (vhost,)
@@ -101,11 +102,11 @@ def bridge(move: Migration, say: Callable[[str], None]) -> MigrationResult:
     """Copy definitions and move messages until SIGTERM or Ctrl-C.
 
     Args:
-        say: told what changes, or fails, a line each.
+        say: called with a line for each difference in the definitions, and for each failure.
 
     Raises:
-        MigrationError: it cannot begin.
-        RingsUnknown: the same.
+        MigrationError: the bridge cannot begin.
+        RingsUnknown: the rings are not available.
     """
     address, vhost = _address(move.source)
     try:
@@ -162,8 +163,8 @@ def _definitions(old: ManagementClient, *vhost: str) -> dict[str, Any]:
     """Return RabbitMQ's definitions.
 
     Raises:
-        MigrationError: RabbitMQ's management plugin is elsewhere, or off.
-        ManagementError: the definitions are refused.
+        MigrationError: RabbitMQ's management plugin does not answer at the URL.
+        ManagementError: RabbitMQ refuses the request.
     """
     try:
         found: dict[str, Any] = old.get("definitions", *vhost)

@@ -1,4 +1,4 @@
-"""RabbitMQ queues to be moved: their list, the method per queue, and the lock for exclusive access."""
+"""RabbitMQ queues to be moved: the list of queues, the method for each queue, and the lock against a second move."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, RequestRe
 from jumpmq.management import ClientTLS, ManagementClient
 
 LOCK = "jumpmq migrate"
-"""Name of the exclusive queue held by a move in each virtual host, to allow a single move at a time."""
+"""Name of the exclusive queue that locks a virtual host for a single move."""
 
 LOCK_PATIENCE = 10.0
-"""Seconds until the lock of a killed move must be gone."""
+"""Seconds to wait for the lock: RabbitMQ releases the lock of a killed move late."""
 
 COLUMNS = "name,vhost,type,auto_delete,arguments,effective_policy_definition,consumers,owner_pid_details,messages"
 
 _LOCKED, _FORBIDDEN = 405, 403
 
 _LETS_GO = ("message-ttl", "max-length", "max-length-bytes", "max-priority")
-"""Arguments and policies under which single messages leave a queue, or overtake."""
+"""Arguments and policies under which single messages leave a queue, or overtake others."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Source:
     """Address of a RabbitMQ.
 
     Attributes:
-        vhost: the only virtual host that is moved; None for all.
+        vhost: virtual host to move; None for all virtual hosts.
     """
 
     address: AMQPAddress
@@ -41,21 +41,21 @@ class Source:
     vhost: str | None
 
     def queues(self) -> list[dict[str, Any]]:
-        """Return the movable queues, in the management API's form: all but exclusive queues.
+        """Return the movable queues, in the management API's form: all except exclusive queues.
 
         Raises:
-            ManagementError: there is no answer, or the user is refused.
+            ManagementError: the RabbitMQ does not answer, or refuses the user.
         """
         place = () if self.vhost is None else (self.vhost,)
         found = self.management.get("queues", *place, columns=COLUMNS)
         return [one for one in found if not one.get("owner_pid_details") and one["name"] != LOCK]
 
     def connect(self, vhost: str) -> AMQPConnection:
-        """A connection to a virtual host.
+        """Connect to a virtual host.
 
         Raises:
-            ConnectionLost: there is no answer.
-            RequestRefused: the user, or the virtual host, is refused.
+            ConnectionLost: the RabbitMQ does not answer.
+            RequestRefused: the RabbitMQ refuses the user or the virtual host.
         """
         where = replace(self.address, vhost=vhost)
         return AMQPConnection(where, self.tls.context() if where.tls else None)
@@ -68,26 +68,26 @@ def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
 
 
 def expires(queue: Mapping[str, Any]) -> bool:
-    """True if a queue expires when unused for a while."""
+    """Return True if the queue expires after a time without use."""
     return _is_set(queue, "expires")
 
 
 def _is_set(queue: Mapping[str, Any], key: str) -> bool:
-    """Return True if an argument or a policy of a queue sets a limit."""
+    """Return True if the queue's arguments or policy have the key."""
     policy = queue.get("effective_policy_definition")
     return f"x-{key}" in (queue.get("arguments") or {}) or (isinstance(policy, dict) and key in policy)
 
 
 @contextmanager
 def alone(source: Source, vhost: str) -> Iterator[None]:
-    """Be the only move of a virtual host: two would publish messages twice.
+    """Hold the lock of a virtual host: two moves would publish messages twice.
 
-    A user who may not declare the queue that tells it goes on without.
+    A user without the right to declare the exclusive queue of the lock moves without the lock.
 
     Raises:
-        MigrationError: another bridge exists.
-        ConnectionLost: there is no answer.
-        RequestRefused: the user, or the virtual host, is refused.
+        MigrationError: another move holds the lock.
+        ConnectionLost: the RabbitMQ does not answer.
+        RequestRefused: the RabbitMQ refuses the user or the virtual host.
     """
     connection = lock(source, vhost)
     try:
