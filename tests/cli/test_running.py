@@ -33,7 +33,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import jumpmq\n\nwith jumpmq.running(process=True):\n    pass\n")
     failed = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert failed.stderr.endswith('a script has to start it behind if __name__ == "__main__":)\n')
+    assert failed.stderr.endswith('a script must start the broker behind if __name__ == "__main__":)\n')
 
 
 def test_its_management_api_answers() -> None:

@@ -21,7 +21,7 @@ def test_what_is_damaged_is_named_and_the_rest_can_be_taken_elsewhere(tmp_path: 
         broker.process.send_signal(signal.SIGKILL)
         broker.process.wait()
     whole = run("jumpmq", "check", data)
-    assert (whole.returncode, whole.stdout) == (0, f"{data} is whole\n")
+    assert (whole.returncode, whole.stdout) == (0, f"{data} has no problems\n")
     (path,) = (data / "log").glob("*.log")
     octets = bytearray(path.read_bytes())
     octets[octets.index(b"orders\x10\x00\x0231") + 1] ^= 1

@@ -121,7 +121,8 @@ def test_a_system_that_allows_no_more_threads(tmp_path: Path) -> None:
     command = [sys.executable, "-c", NO_THREADS, *arguments]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == "jumpmq: can't start new thread: this user or container may have no more"
+    reason = "can't start new thread: the limit of this user or container is reached"
+    assert refused.stderr.splitlines()[-1] == f"jumpmq: {reason}"
     assert "Traceback" not in refused.stderr
 
 

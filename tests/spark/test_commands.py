@@ -158,8 +158,8 @@ def test_plan(spark: SparkSession, broker: jumpmq.RunningBroker, channel: Blocki
     [
         ("uniformity --buckets some", 2, "--buckets is a number or a range such as 2..20, not some"),
         ("uniformity --buckets 5..2", 2, "--buckets is a number or a range such as 2..20, not 5..2"),
-        ("uniformity --report {tmp}/none/report.html", 2, "cannot write {tmp}/none/report.html: it is a directory, or"),
-        ("uniformity --report {tmp}", 2, "cannot write {tmp}: it is a directory, or"),
+        ("uniformity --report {tmp}/none/report.html", 2, "cannot write {tmp}/none/report.html: the path is a"),
+        ("uniformity --report {tmp}", 2, "cannot write {tmp}: the path is a directory, or"),
         ("uniformity --master nonsense", 2, "--master is local[*], local[2], spark://HOST:7077, yarn or k8s://"),
         ("uniformity --master spark://127.0.0.1:1", 1, "nothing listens at spark://127.0.0.1:1: is Spark's master"),
         ("uniformity --exchange amq.topic {url}", 1, "exchange 'amq.topic' is of type topic, which hashes nothing"),

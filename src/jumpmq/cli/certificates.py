@@ -22,15 +22,15 @@ class Certificates(NamedTuple):
 
 
 def make_certificates(directory: Path, names: Sequence[str] = (), user: str = "guest") -> Certificates:
-    """Create a temporary authority, a broker's certificate and a client's.
+    """Create a test authority, a certificate for the broker, and a certificate for a client.
 
     Args:
-        directory: directory for the files, made if missing. Keys are readable by the owner only.
-        names: host names and addresses of the broker, beside those of this host.
-        user: the client's: its common name, and the first of its alternative names.
+        directory: directory for the files, created if missing. Keys are readable by the owner only.
+        names: further host names and addresses of the broker; the names of this host are always included.
+        user: common name and first alternative name in the client's certificate.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: the files cannot be written.
     """
     import trustme
 

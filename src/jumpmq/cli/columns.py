@@ -1,8 +1,8 @@
 """Columns of rabbitmqctl's listings, and the management API fields behind the columns.
 
-A column that the API does not give for an object (a classic queue has no `members`, say) is listed empty,
-as by rabbitmqctl. Where rabbitmqctl lists the id of an Erlang process (`pid`), the name of the connection or channel
-stands: `close_connection` takes it as rabbitmqctl's takes the id.
+As in rabbitmqctl, a column without a value in the API is empty, such as `members` of a classic queue. The column `pid`
+has the name of the connection or channel, instead of the id of an Erlang process: `close_connection` takes the name,
+as rabbitmqctl's verb takes the id.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Listing:
     """Columns of a `list_*` command by name, and the default columns.
 
     Attributes:
-        kind: of object, as in the path of the management API.
-        banner: what is said first; `{vhost}` in it is the virtual host, without which objects of all are listed.
+        kind: kind of the objects, as in the path of the management API.
+        banner: first line of the output. With `{vhost}`, the listing is restricted to one virtual host.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Listing:
         """Parse the columns named on the command line, separated by commas or spaces.
 
         Raises:
-            UsageError: one or more of them do not exist.
+            UsageError: one or more of the columns do not exist.
         """
         names = [name for word in words for name in word.split(",") if name]
         unknown = [name for name in names if name not in self.columns]

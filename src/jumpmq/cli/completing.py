@@ -12,7 +12,7 @@ import typer
 from jumpmq.management import DEFAULT_URL, ManagementClient, ManagementError
 
 TIMEOUT = 2.0
-"""Maximum time that a shell waits for the broker after the tab key, in seconds."""
+"""Time limit for the broker's answer after the tab key, in seconds."""
 
 MOST = 200
 """Maximum number of completions; more would fill the terminal."""
@@ -48,12 +48,12 @@ def _completer(kind: str) -> Callable[[typer.Context, str], list[str]]:
 
 
 def names(kind: str, incomplete: str, options: dict[str, Any]) -> list[str]:
-    """Names that begin so, sorted; none where the broker does not answer, as a shell shows no errors.
+    """Return the sorted names with a given beginning; empty without an answer of the broker: a shell shows no errors.
 
     Args:
         kind: ``queues``, ``exchanges``, ``users``, ``vhosts`` or ``nodes``.
-        incomplete: what was typed of the name.
-        options: the general options that were typed, by parameter.
+        incomplete: typed beginning of the name.
+        options: typed general options, by parameter.
     """
     path = [kind, options.get("vhost") or "/"] if kind in IN_VHOST else [kind]
     try:

@@ -1,8 +1,14 @@
 """Failures of commands: a text for the operator and an exit status for the shell.
 
-Those of `jumpmqctl` are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input, or a virtual host
-or queue that is not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there
-already, 77 where the broker refuses the user.
+The exit statuses of `jumpmqctl` are rabbitmqctl's, from sysexits.h:
+
+- 64: wrong command line
+- 65: bad input, or unknown virtual host or queue
+- 67: unknown user
+- 69: the broker refuses the request or does not answer
+- 70: the object already exists
+- 76: the server at the URL is not a broker's management API
+- 77: the broker refuses the user
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from jumpmq.management import InvalidRequest, ManagementError, NoAnswer, NotMana
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """A number of things: ``1 queue``, ``2 queues``."""
+    """Return a number with its noun in the singular or plural: ``1 queue``, ``2 queues``."""
     return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
@@ -32,11 +38,11 @@ def fail(text: str, status: int = 1) -> NoReturn:
 
 
 class CommandError(Exception):
-    """A verb has failed.
+    """Failure of a verb.
 
     Attributes:
         status: the exit status.
-        lead: what stands before the text on standard error.
+        lead: prefix of the text on standard error.
     """
 
     lead = "Error:\n"
@@ -77,7 +83,7 @@ class WrongNode(CommandError):
     """The broker at the URL is not the node named on the command line.
 
     Args:
-        nodes: all nodes of the broker's cluster, if the named one is not among them.
+        nodes: all nodes of the broker's cluster, without the node named on the command line.
     """
 
     def __init__(self, address: str, found: str, wanted: str, nodes: Sequence[str] = ()) -> None:
@@ -98,7 +104,7 @@ def command_error(error: ManagementError) -> CommandError:
         case InvalidRequest():
             return UsageError(str(error))
         case NoAnswer():
-            return CommandError(f"{error}. Start one with `jumpmq serve`, or give its --url")
+            return CommandError(f"{error}. Start a broker with `jumpmq serve`, or give the broker's URL with --url")
         case NotManagement():
             return CommandError(str(error), os.EX_PROTOCOL)
         case Refusal(code=401 | 403):

@@ -23,7 +23,7 @@ class FormatterName(StrEnum):
 
 
 class Atoms(list[str]):
-    """Words listed by rabbitmqctl without quotes, such as a user's tags."""
+    """Words without quotes in rabbitmqctl's output, such as a user's tags."""
 
 
 Rows = list[list[Any]]
@@ -53,13 +53,13 @@ def cell(value: Any) -> str:
 
 
 def as_table(names: list[str], rows: Rows, headers: bool) -> str:
-    """Tab-separated lines, for a shell script."""
+    """Format rows as tab-separated lines, for shell scripts."""
     lines = [names] if headers and rows else []
     return "".join("\t".join(line) + "\n" for line in [*lines, *([cell(value) for value in row] for row in rows)])
 
 
 def as_pretty_table(names: list[str], rows: Rows, headers: bool) -> str:
-    """A drawn table as wide as the terminal at most; long cells are folded, none is cut."""
+    """Draw a table, at most as wide as the terminal. Long cells are folded; no cell is cut."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -88,7 +88,7 @@ def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
 
 
 def as_json(names: list[str], rows: Rows, headers: bool) -> str:
-    """A JSON array with an object a line."""
+    """Format rows as a JSON array, with one object per line."""
     objects = [json_text(dict(zip(names, row, strict=True))) for row in rows]
     return "[\n" + "\n,".join(objects) + "\n]\n"
 

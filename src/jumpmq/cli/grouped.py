@@ -1,4 +1,4 @@
-"""A command with grouped verbs, a line per verb in the help, that suggests a verb for an unknown one."""
+"""A command with grouped verbs: the help has a line per verb, and an error on an unknown verb suggests a verb."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class GroupedVerbs(TyperGroup):
     """A command with many verbs.
 
     Attributes:
-        titles: the group of each verb, in order.
+        titles: title of each verb's group, in the order of the help.
     """
 
     titles: ClassVar[dict[str, str]] = {}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the verbs, on uncut lines."""
+        """Write the verbs with their summaries; no line is cut."""
         groups: dict[str, list[str]] = {}
         for name in self.list_commands(ctx):
             groups.setdefault(self.titles.get(name, "Others"), []).append(name)
@@ -37,7 +37,8 @@ class GroupedVerbs(TyperGroup):
         """Return the verb named on the command line.
 
         Raises:
-            UsageError: there is none; the text says why RabbitMQ's is not there, or names the nearest.
+            UsageError: the verb does not exist. The text gives the reason for a missing verb of RabbitMQ, or suggests
+                the most similar verb.
         """
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):

@@ -47,8 +47,9 @@ def version() -> None:
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command for typer, with an option per setting; the command gets all options as a mapping, and its own
-    arguments.
+    """Wrap a command for typer, with an option per setting.
+
+    The command gets the path of the configuration file, the settings as a mapping, and its own arguments.
     """
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[2:])
 
@@ -162,7 +163,7 @@ def migrate(
     if follow and definitions_only:
         fail("--follow moves messages, and --definitions-only moves none", 2)
 
-    file = [] if rings is None else [rings]  # read once: the file has the rings from before the move
+    file = [] if rings is None else [rings]  # a bridge reads the file once: its rings are from before the move
 
     def known_rings() -> Rings:
         if rabbitmqctl is not None:
@@ -342,7 +343,7 @@ app.command()(spark_commands.plan)
 
 
 def main() -> None:
-    """Runs `jumpmq`; errors are one line on stderr, with exit status 1 (2 for a wrong command line)."""
+    """Run `jumpmq`. Errors are one line on stderr, with exit status 1 (2 for a wrong command line)."""
     app()
 
 
@@ -353,7 +354,7 @@ def _make_empty(directory: Path) -> None:
     except OSError as error:
         fail(f"cannot use {directory}: {error.strerror}")
     if occupied:
-        fail(f"{directory} is not empty: --keep wants a new directory")
+        fail(f"{directory} is not empty: --keep needs a new or empty directory")
 
 
 if __name__ == "__main__":

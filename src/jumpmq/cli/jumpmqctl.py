@@ -1,4 +1,4 @@
-"""`jumpmqctl`: rabbitmqctl's verbs, spoken to a broker's management API."""
+"""`jumpmqctl`: rabbitmqctl's verbs, executed by requests to a broker's management API."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ GroupedVerbs.titles = {
 
 
 def application(verb: str | None = None) -> typer.Typer:
-    """Return the command with all verbs, or with ``verb`` only: preparing a verb takes a millisecond or two.
+    """Return the command with all verbs, or with ``verb`` only: the preparation of a verb takes a millisecond or two.
 
     Args:
-        verb: the first word of the command line; all verbs are there unless it is one of them.
+        verb: first word of the command line. If this is not a verb, the command has all verbs.
     """
     app = typer.Typer(
         name="jumpmqctl",

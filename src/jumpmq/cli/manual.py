@@ -23,7 +23,7 @@ SEE_ALSO = {"jumpmq": "jumpmqctl", "jumpmqctl": "jumpmq"}
 
 
 def write_pages(directory: Path, apps: Iterable[typer.Typer]) -> list[Path]:
-    """Write a page per command, for example `jumpmq.1`, to DIR/man1, where `man -M DIR` looks.
+    """Write a page per command, for example `jumpmq.1`, to DIR/man1, for `man -M DIR`.
 
     Raises:
         OSError: the directory cannot be written.
@@ -65,7 +65,7 @@ def _page(command: Any) -> Iterator[str]:
 
 
 def _commands(group: Any, before: tuple[str, ...], told: Set[str]) -> Iterator[str]:
-    """Yield a subsection per command of a group; options in `told` are described at the front of the page."""
+    """Yield a subsection per command of a group, without the options in ``told``: these have a section of their own."""
     for name, command in group.commands.items():
         words = (*before, name)
         if hasattr(command, "commands"):

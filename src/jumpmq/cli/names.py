@@ -1,4 +1,4 @@
-"""`jumpmq install-names`: installs `jumpmqctl` under the names of RabbitMQ's tools, for scripts."""
+"""`jumpmq install-names`: installation of `jumpmqctl` under the names of RabbitMQ's tools, for scripts."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ exec {command} "$@"
 
 
 def install_names(directory: Path) -> list[Path]:
-    """Write the scripts into a directory.
+    """Write a script per tool into a directory, and return the paths.
 
     Raises:
         OSError: the directory cannot be written.
-        FileExistsError: a file of that name is there, and not one of these scripts; nothing is written then.
+        FileExistsError: the directory has another program with the name of a tool. No script is written.
     """
     paths = [directory / name for name in NAMES]
     for path in paths:
         if path.is_symlink() or (path.exists() and MARK not in path.read_text(errors="replace")):
-            raise FileExistsError(17, "is there already, from another program", str(path))
+            raise FileExistsError(17, "already exists, and is another program", str(path))
     directory.mkdir(parents=True, exist_ok=True)
     beside = Path(sys.executable).with_name("jumpmqctl")
     command = f"'{beside}'" if beside.exists() else f"'{shutil.which('jumpmqctl') or 'jumpmqctl'}'"

@@ -1,4 +1,4 @@
-"""A broker of a program's own, for tests and examples: in a thread, or in a process beside it."""
+"""A broker within a program, for tests and examples: in a thread, or in a child process."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ def running(*, tls: bool = False, process: bool = False, workers: int = 1, **con
     """Run a broker in a background thread until the block ends.
 
     Args:
-        process: whether it runs in a process of its own instead, and does not share the interpreter with the program:
-            a program that publishes much gets several times as far. It starts a little later. As with any use of
-            `multiprocessing`, a script needs its ``if __name__ == "__main__":``.
-        workers: in how many processes it runs beside the program, each of which has a part of the queues.
-        tls: whether it speaks TLS too, with certificates made for it; clients find their authority's at `tls_ca`.
-        config: fields of `jumpmq.Config`; paths may be text. Unless given, the broker listens on free ports of
-            localhost and keeps everything in memory; with `data_dir` it is durable.
+        process: True to run the broker in a child process, which starts a little later. The broker then does not share
+            the interpreter with the program, and a program that publishes much is several times as fast. As with any
+            use of `multiprocessing`, a script needs ``if __name__ == "__main__":``.
+        workers: number of broker processes beside the program, each with a part of the queues; 1 for a single broker,
+            in the thread or child process.
+        tls: True to listen with TLS, too, with temporary certificates. The authority's certificate for clients is in
+            the file `tls_ca`.
+        config: fields of `jumpmq.Config`; paths may be text. By default, the broker listens on free ports of localhost
+            and keeps everything in memory; with `data_dir`, the broker is durable.
 
     Yields:
-        where it listens: `port`, `http_port`, `amqp_url`, `http_url` (both with user and password), `data_dir`; with
-            TLS also `tls_port`, `https_port`, `amqps_url`, `https_url` and `tls_ca`.
+        the broker's addresses: `port`, `http_port`, `amqp_url`, `http_url` (both with user and password), `data_dir`;
+            with TLS also `tls_port`, `https_port`, `amqps_url`, `https_url` and `tls_ca`.
 
     Raises:
-        BrokerError: it cannot start.
+        BrokerError: the broker cannot start.
     """
     with ExitStack() as stack:
         made = _certificates(stack) if tls else {}
@@ -106,7 +108,7 @@ async def _serve(
 
 @contextmanager
 def _in_process(config: Config) -> Iterator[RunningBroker]:
-    context = multiprocessing.get_context("spawn")  # the broker must not share this one's sockets and threads
+    context = multiprocessing.get_context("spawn")  # the broker must not share this process's sockets and threads
     ours, theirs = context.Pipe()
     child = context.Process(target=_child, args=(config, theirs), name="jumpmq")
     child.start()
@@ -123,7 +125,7 @@ def _started(child: BaseProcess, pipe: Connection) -> RunningBroker:
         started: RunningBroker | BrokerError = pipe.recv()
     except EOFError:
         child.join()
-        advice = ' (a script has to start it behind if __name__ == "__main__":)' if child.exitcode == 1 else ""
+        advice = ' (a script must start the broker behind if __name__ == "__main__":)' if child.exitcode == 1 else ""
         raise BrokerError(f"the broker's process ended with status {child.exitcode}{advice}") from None
     if isinstance(started, BrokerError):
         raise started
@@ -132,7 +134,7 @@ def _started(child: BaseProcess, pipe: Connection) -> RunningBroker:
 
 def _child(config: Config, parent: Connection) -> None:
     """Serve until the parent closes the connection or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C of the terminal
     try:
         _run(_serve_for(config, parent))
     except BrokerError as error:

@@ -12,32 +12,32 @@ def check(directory: Path) -> bool:
     """Print the problems of a data directory; return True if there are none.
 
     Raises:
-        StoreError: it cannot be looked at.
+        StoreError: the directory cannot be read.
     """
     findings = 0
     for finding in inspection.check(directory):
         findings += 1
         echo(finding)
     if not findings:
-        echo(f"{directory} is whole")
+        echo(f"{directory} has no problems")
     return not findings
 
 
 def salvage(directory: Path, to: Path) -> None:
-    """Recover the readable part into a new directory, and print a summary.
+    """Copy the readable data to a new directory, and print a summary.
 
     Raises:
-        StoreError: nothing can be read, or the new directory cannot be written.
+        StoreError: no data can be read, or the new directory cannot be written.
     """
     for line in inspection.salvage(directory, to, _open):
         echo(line)
 
 
 def force_leader(config: Config, home: int) -> None:
-    """Make the copy of a home at this node the leader, and print what is lost.
+    """Make this node's copy of a home the leader, and print the loss.
 
     Raises:
-        BrokerError: that cannot be, and nothing was changed.
+        BrokerError: the copy cannot become the leader; nothing was changed.
     """
     try:
         from jumpmq.nodes.copies.restoring import force_leader

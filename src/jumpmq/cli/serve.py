@@ -49,8 +49,8 @@ def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> d
     """Return all settings, with the origin of every setting.
 
     Args:
-        file: the configuration file; None for the default ones.
-        options: what the command line says, by setting.
+        file: the configuration file; None for the default files.
+        options: values of the command line by setting; None for a setting not given.
 
     Raises:
         SettingError: as :func:`jumpmq.cli.settings.in_force`.
@@ -60,8 +60,9 @@ def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> d
 
 
 def run(file: Path | None, options: Mapping[str, str | None]) -> int:
-    """Serve with the settings of :func:`settings_in_force`, and return the exit status. Failures to start are one line
-    on stderr.
+    """Serve with the settings of :func:`settings_in_force`, and return the exit status.
+
+    A failure of the start is printed as one line on stderr.
     """
     try:
         serve(Config(**{name: found.value for name, found in settings_in_force(file, options).items()}))
@@ -71,13 +72,13 @@ def run(file: Path | None, options: Mapping[str, str | None]) -> int:
     except RuntimeError as error:
         if "thread" not in str(error):
             raise
-        print(f"jumpmq: {error}: this user or container may have no more", file=sys.stderr)
+        print(f"jumpmq: {error}: the limit of this user or container is reached", file=sys.stderr)
         return 1
     return 0
 
 
 def serve(config: Config) -> None:
-    """Serves until SIGTERM, SIGINT or `jumpmqctl stop`, then stops cleanly.
+    """Serve until SIGTERM, SIGINT or `jumpmqctl stop`, then stop cleanly.
 
     Raises:
         BrokerError: the broker cannot start.
@@ -89,15 +90,15 @@ def serve(config: Config) -> None:
             starts_again = runner.run(_serve_until_signal(config))
     finally:
         if not starts_again:
-            for number in STOPS:  # nothing is left to stop: one more would be what the process ended of
+            for number in STOPS:  # the broker has stopped: a further signal would kill the process
                 signal.signal(number, signal.SIG_IGN)
     if starts_again:
         start_again()
-    gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
+    gc.freeze()  # the process ends: a collection of the objects of a hundred thousand queues would take seconds
 
 
 async def _serve_until_signal(config: Config) -> bool:
-    """Serve; return True if the program is to start again."""
+    """Serve until a signal or a request; return True for a new start of the program."""
     stop, started, again, told = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def end() -> None:
@@ -115,7 +116,7 @@ async def _serve_until_signal(config: Config) -> bool:
         asyncio.get_running_loop().add_signal_handler(number, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     await until_stopped(_serve(config, stop, started, go_again, end), stop, started)
-    await asyncio.sleep(0)  # for handlers of signals that have come
+    await asyncio.sleep(0)  # runs the handlers of signals received meanwhile
     if not again.is_set() or told.is_set():
         return False
     for number in STOPS:
@@ -137,7 +138,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         calm_garbage_collection()
         keeping = None
-        if isinstance(control, Control):  # with workers, each has its own
+        if isinstance(control, Control):  # workers keep their memory themselves
             keeping = keep_memory(control.memory)
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
@@ -154,13 +155,13 @@ def _serving(
 ) -> AbstractAsyncContextManager[Control | SeveralControl]:
     if max(config.workers, homes_in(config.data_dir)) == 1:
         return serving(config, stop, end_at_once, again)
-    from jumpmq.nodes.processes.workers import serving_workers  # here, so that a process alone does not load it
+    from jumpmq.nodes.processes.workers import serving_workers  # here: a single process does not load this module
 
     return serving_workers(config, config.workers, stop, end_at_once)
 
 
 async def _reload_certificates(control: Control | SeveralControl, hang_up: asyncio.Event) -> None:
-    """At each SIGHUP."""
+    """Reload the certificates at each SIGHUP."""
     while await hang_up.wait():
         hang_up.clear()
         await control.reload_certificates()

@@ -16,9 +16,9 @@ def serving(
     fail: Callable[[str], None] = lambda reason: None,
     again: Callable[[str, bool], None] | None = None,
 ) -> AbstractAsyncContextManager[Control]:
-    """Serves until the block is left; see :func:`jumpmq.nodes.serving.serving`."""
+    """Serve until the block ends; see :func:`jumpmq.nodes.serving.serving`."""
     if config.cluster is None and config.homes == 1:
         return server.serving(config, stop, fail)
-    from jumpmq.nodes.serving import serving as serving_home  # here, so that a process alone does not load it
+    from jumpmq.nodes.serving import serving as serving_home  # here: a standalone broker does not load this module
 
     return serving_home(config, stop, fail, again)

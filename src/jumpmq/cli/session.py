@@ -1,8 +1,8 @@
 """A call of `jumpmqctl`: options common to all verbs, and output.
 
-The options are rabbitmqctl's general ones, and `--url`, which says where the broker is; `--node` says which node of its
-cluster is meant. A verb is a function whose first parameter is the session; the others are its own arguments and
-options.
+The options are rabbitmqctl's general options, and `--url` with the management URL of the broker. `--node` names a node
+of the broker's cluster. A verb is a function: the first parameter is the session, the others are the verb's arguments
+and options.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Session:
 
     @cached_property
     def api(self) -> ManagementClient:
-        """The broker.
+        """Client for the management API at `--url`.
 
         Raises:
-            InvalidRequest: `--url` is none.
-            WrongNode: the broker there is not the node that `--node` says, and in no cluster with it.
+            InvalidRequest: `--url` is not a URL.
+            WrongNode: `--node` is neither the node at the URL, nor a node of its cluster.
         """
         client = ManagementClient(self.url, self.timeout, self.tls)
         node = self.node
@@ -64,7 +64,7 @@ class Session:
         """Raise an error if `--node` is not the node at the URL.
 
         Raises:
-            WrongNode: `--node` names another.
+            WrongNode: `--node` names another node.
         """
         if self.node is not None and (found := node_of(self.api)) != self.node:
             raise WrongNode(self.api.address, found, self.node)
@@ -84,7 +84,7 @@ class Session:
         typer.echo(FORMATTERS[self._form](names, rows, headers), nl=False)
 
     def in_vhost(self, kind: str) -> list[dict[str, Any]]:
-        """Every object of a kind (`queues`, `policies`, ...) in the virtual host.
+        """Return all objects of a kind (`queues`, `policies`, ...) in the virtual host.
 
         Raises:
             NoVirtualHost: the virtual host does not exist.
@@ -103,7 +103,7 @@ class Session:
             found = self.api.find("vhosts", self.vhost)
         except Refusal as refusal:
             if refusal.code == 401:
-                return  # only administrators may look; others are told by what follows
+                return  # only administrators may read virtual hosts; for others, the next request fails
             raise
         if found is None:
             raise NoVirtualHost(self.vhost)
@@ -119,15 +119,16 @@ class Session:
 
 
 def node_of(client: ManagementClient) -> str:
-    """Return the name of a broker's node, visible only to monitoring users; for users without the tag, the cluster's
-    name.
+    """Return the name of a broker's node, or the cluster's name if the user may not see the node's name.
+
+    The node's name is visible to users with the tag `monitoring`.
     """
     overview = client.get("overview")
     return str(overview.get("node", overview["cluster_name"]))
 
 
 def _nodes_of(client: ManagementClient) -> list[str]:
-    """Return the names of the nodes of a broker's cluster; none without the right to look."""
+    """Return the names of the nodes in a broker's cluster; empty if the user may not see the nodes."""
     try:
         return [one["name"] for one in client.get("nodes")]
     except Refusal:
@@ -172,7 +173,7 @@ def _general_options(
 
 
 def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb as typer command: with the general options after its own, instead of the session."""
+    """Return a verb as a typer command, with the general options in place of the session, after the verb's own."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     general = list(inspect.signature(_general_options, eval_str=True).parameters.values())
     with_completion((*own, *general))
@@ -204,5 +205,5 @@ def verb_first(arguments: Iterable[str]) -> list[str]:
         leading += rest[:count]
         del rest[:count]
     if rest[:1] == ["help"]:
-        return rest  # which asks no broker
+        return rest  # `help` needs no broker
     return [*rest[:1], *leading, *rest[1:]]

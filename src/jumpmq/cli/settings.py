@@ -20,11 +20,11 @@ OFF = "off"
 LAST_PORT = 65535
 
 CONFIG_VARIABLE = "JUMPMQ_CONFIG"
-"""Names the configuration file in the environment."""
+"""Environment variable with the path of the configuration file."""
 
 
 class SettingError(Exception):
-    """A wrong value, or an unknown key; the text is one line."""
+    """A value is wrong, or a key unknown; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingValue:
-    """A value in force, and the value's origin."""
+    """A value in force, and its origin."""
 
     value: Any
     source: str
@@ -415,8 +415,9 @@ SETTINGS = {
 
 
 def plainly_written(arguments: Sequence[str]) -> dict[str, str] | None:
-    """Parse a command line of settings, possibly with ``config``, without a parser, which would be the longest part of
-    a start. None if anything else is given.
+    """Parse a command line of settings and ``--config``; return None for any other command line.
+
+    The import of a complete parser would be the longest part of a start.
     """
     keys = {f"--{setting.key}": name for name, setting in SETTINGS.items()} | {"--config": "config"}
     pairs = list(zip(arguments[::2], arguments[1::2], strict=False))
@@ -440,10 +441,10 @@ def in_force(
     Args:
         options: values of the command line by setting; None for a setting not given.
         file: the configuration file.
-        defaults: by setting.
+        defaults: default values by setting.
 
     Raises:
-        SettingError: a value is wrong, a key unknown, or the file cannot be read.
+        SettingError: a value is wrong, a key is unknown, or the file cannot be read.
     """
     kept = read_file(file) if file is not None else {}
     found = {}
@@ -460,10 +461,10 @@ def in_force(
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """The keys and values of a configuration file.
+    """Return the keys and values of a configuration file.
 
     Raises:
-        SettingError: it cannot be read, is not TOML, or has an unknown key.
+        SettingError: the file cannot be read, is not TOML, or has an unknown key.
     """
     try:
         kept = tomllib.loads(file.read_text())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TableFormat(StrEnum):
-    """Of a table of files."""
+    """File formats of a table."""
 
     parquet = "parquet"
     csv = "csv"
@@ -30,7 +30,7 @@ class TableFormat(StrEnum):
 
 
 class HashFunction(StrEnum):
-    """Of a ring."""
+    """Hash functions of a ring."""
 
     phash2 = "phash2"
     xxh64 = "xxh64"
@@ -42,7 +42,7 @@ REACH = 5.0
 """Timeout of a connection to Spark's master, in seconds."""
 
 POSITIONS = 1 << 21
-"""As many keys does RabbitMQ's hash tell apart."""
+"""Number of keys distinguished by RabbitMQ's hash on a ring."""
 
 Url = Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker, with user and password")]
 Vhost = Annotated[str, typer.Option(help="virtual host")]
@@ -252,7 +252,7 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
 
 
 def _tell_unread(url: str, vhost: str) -> None:
-    """Warn of messages in unbound queues, which no change of an exchange moves."""
+    """Warn of messages in unbound queues: no change of an exchange moves these messages."""
     from jumpmq.spark.client import Client
     from jumpmq.spark.options import BrokerAddress
 
@@ -297,7 +297,7 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
         from jumpmq.spark.errors import JumpMQError, reason
         from jumpmq.spark.pipelines.session import session
     except ModuleNotFoundError as missing:
-        fail(f"this needs the package {missing.name}: pip install 'jumpmq[spark]'")
+        fail(f"the command needs the package {missing.name}: pip install 'jumpmq[spark]'")
     try:
         with session(master, f"jumpmq {name}") as spark:
             yield spark
@@ -310,7 +310,7 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
 
 
 def _require_master(master: str) -> None:
-    """Refuse an unreachable master: Spark itself reports one only after minutes, or without a sentence."""
+    """Refuse an unreachable master: Spark reports an unreachable master after minutes, or without a clear message."""
     if not re.fullmatch(r"local(\[.+\])?|yarn|spark://[^/]+|k8s://.+", master):
         fail(f"--master is local[*], local[2], spark://HOST:7077, yarn or k8s://…, not {master}", 2)
     if master.startswith("spark://"):
@@ -328,4 +328,4 @@ def _listens(host: str, port: int) -> bool:
 def _require_writable(report: Path | None) -> None:
     """Refuse a report path that cannot be written, before the work begins."""
     if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
-        fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)
+        fail(f"cannot write {report}: the path is a directory, or its directory is missing or not writable", 2)

@@ -10,7 +10,7 @@ from contextlib import suppress
 def notify(state: str) -> None:
     """Notify the supervisor of a state, such as ``READY=1``; does nothing if `NOTIFY_SOCKET` is not set.
 
-    A supervisor that cannot be reached is no reason not to serve.
+    Errors are ignored: the broker serves without a supervisor, too.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):

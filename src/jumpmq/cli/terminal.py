@@ -1,7 +1,7 @@
 """Output for terminals, with names from users escaped.
 
-A client may call a queue, a connection or a key as it likes, with characters that move the cursor, set the title, or
-write from right to left.
+A client may give a queue, a connection or a key any name, with characters that move the cursor, set the terminal's
+title, or write from right to left.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def json_text(value: Any) -> str:
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Write lines."""
+    """Write text with control characters escaped, except newlines and tabs."""
     typer.echo(escaped(text, kept="\n\t"), err=err)

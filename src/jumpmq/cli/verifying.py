@@ -1,4 +1,4 @@
-"""`jumpmq verify`: whether order, once, and one owner at a time held, by what consumers have written down."""
+"""`jumpmq verify`: check of consumers' records for order, single handling, and one owner at a time."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ from jumpmq.cli.terminal import echo
 from jumpmq.ordering.verification import KINDS, UnreadableRecords, Verification, read
 
 SHOWN = 100
-"""Maximum number of violating rows shown; more are counted."""
+"""Maximum number of violations shown; further violations are counted."""
 
 __all__ = ["UnreadableRecords", "verdict", "verify"]
 
 
 def verify(paths: list[Path], table: str, as_json: bool) -> bool:
-    """Print what broke, and the sums. Returns whether all held.
+    """Print the violations and the sums; return True without violations.
 
     Raises:
         UnreadableRecords: a file cannot be read.
@@ -40,7 +40,7 @@ def verify(paths: list[Path], table: str, as_json: bool) -> bool:
 
 
 def verdict(verification: Verification) -> str:
-    """Return what held of rows, as a sentence."""
+    """Return the result of a verification, as a sentence."""
     return (
         f"{counted(verification.rows, 'row')} of {counted(verification.keys, 'key')}: "
         f"{', '.join(f'{kind} {_held(verification.faults[kind])}' for kind in KINDS)}; "

@@ -39,7 +39,7 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     result = run("jumpmq", "demo", "--keep", tmp_path)
     assert result.returncode == 1
-    assert result.stderr == f"jumpmq: {tmp_path} is not empty: --keep wants a new directory\n"
+    assert result.stderr == f"jumpmq: {tmp_path} is not empty: --keep needs a new or empty directory\n"
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:

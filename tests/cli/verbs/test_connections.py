@@ -42,4 +42,4 @@ def test_all_connections_of_a_virtual_host_are_closed(channel: BlockingChannel, 
 
 
 def test_no_such_connection(failure: Failure) -> None:
-    assert failure("close_connection", "nobody", "bye") == (69, "Error:\nthere is no connection nobody\n")
+    assert failure("close_connection", "nobody", "bye") == (69, "Error:\nconnection nobody does not exist\n")

@@ -89,7 +89,7 @@ def test_a_key_is_explained(channel: BlockingChannel, output: Output, failure: F
     assert said[1].endswith(f"of 2 of exchange 'explained' leads to {queue}")
     assert "1 messages ready, 0 unacknowledged" in said
     assert "deliveries: the queue has no consumer" in said
-    assert said[-1].startswith("with 3 destinations it would go to ")
+    assert said[-1].startswith("with 3 destinations the key would go to ")
     assert failure("explain_key", "amq.topic", "acme")[1].startswith("Error:\nExchange 'amq.topic' in virtual host '/'")
     for queue in ("x", "y"):
         channel.queue_delete(queue)

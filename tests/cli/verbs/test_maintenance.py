@@ -70,7 +70,7 @@ def test_readers(output: Output, failure: Failure, channel: BlockingChannel, run
     assert (shown["ready"], shown["ready_octets"]) == ("1", "2")
     assert output("-q", "release_reader", "spark") == ""
     assert output("-q", "list_readers") == ""
-    assert failure("release_reader", "spark") == (65, "Error:\nthere is no reader 'spark' in vhost '/'\n")
+    assert failure("release_reader", "spark") == (65, "Error:\nno reader group 'spark' in vhost '/'\n")
 
 
 @pytest.mark.parametrize("words", [["wait"], ["wait", "file", "--pid", "1"], ["list_queues", "--offline", "--local"]])

@@ -131,7 +131,7 @@ def test_a_stream_that_is_damaged_stays() -> None:
         assert drained.returncode == 69
         assert "1 queue stays on the node:" in drained.stdout
         assert reason in drained.stdout
-        assert "1 queue that would outlive the node could not be moved" in drained.stderr
+        assert "1 durable queue could not be moved: do not forget the node" in drained.stderr
         moved = run("jumpmqctl", "move_queue", "s", "--url", url)
         assert (moved.returncode, f"Queue 's' stays on node {there}" in moved.stderr) == (69, True)
         assert reason in moved.stderr

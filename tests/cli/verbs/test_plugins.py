@@ -65,6 +65,6 @@ def test_a_program_of_another_is_not_replaced(tmp_path: Path) -> None:
     result = run("jumpmq", "install-names", tmp_path)
     assert result.returncode == 1
     assert result.stderr.startswith(
-        f"jumpmq: cannot install names in {tmp_path}: {tmp_path}/rabbitmqctl is there already"
+        f"jumpmq: cannot install names in {tmp_path}: {tmp_path}/rabbitmqctl already exists"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["rabbitmqctl"]

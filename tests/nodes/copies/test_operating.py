@@ -186,7 +186,7 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert warnings["copies-missing"] == "one@host is away: home 1 has 2 of 3 copies."
     assert cluster.control("check_if_node_is_quorum_critical", at=1).returncode == 69
     said = cluster.control("-q", "check_copies", "1", at=1).stdout
-    assert said.startswith("home 1: not compared: one@host (away, or without a home to serve)\n")
+    assert said.startswith("home 1: not compared: one@host (node away, or serving no home)\n")
 
     leader = cluster.copies(1, at=1)["leader"]
     until(lambda: cluster.ask("GET", "queues/%2F/q", at=1)[1]["state"] == "running")
@@ -209,7 +209,7 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     answer, refusal = cluster.ask("PUT", "copies/1/leader", {"node": "four@host"}, at=1)
     assert (answer, refusal["reason"].startswith("node 'four@host' has no copy of home 1")) == (400, True)
     said = cluster.output("-q", "transfer_leadership", "1", heir, at=1)
-    assert said.startswith(f"Node {heir} leads home 1 as soon as its copy has all")
+    assert said.startswith(f"Node {heir} leads home 1 as soon as the node's copy is complete")
     until(lambda: cluster.copies(1, at=1)["leader"] == heir)
     assert cluster.ask("DELETE", "copies/1/leader", at=1)[0] == 204
     until(lambda: cluster.copies(1, at=2)["wanted"]["leader"] == "one@host")
@@ -259,7 +259,7 @@ def _members_are_changed(cluster: Cluster) -> None:
     until(lambda: set(cluster.states(1)) == {"one@host", "three@host"})
     assert cluster.copies(1)["min"] == 1
     said = cluster.output("-q", "add_member", "quorum", "two@host")
-    assert said == "home 1 is to have copies on one@host, three@host, two@host, with 1 other queue\n"
+    assert said == "home 1 gets copies on one@host, three@host, two@host, with 1 other queue\n"
     until(lambda: cluster.copies(1)["in_set"] == 3 and cluster.copies(1)["min"] == 2)
     synced = cluster.output("-q", "check_if_new_quorum_queue_replicas_have_finished_initial_sync", at=1)
     assert synced == "Node two@host reported no queues with promotable replicas\n"
@@ -299,7 +299,7 @@ def _copies_are_compared(cluster: Cluster) -> None:
     assert refused.stdout.count("\n") == 2, refused.stdout
     first, difference = refused.stdout.splitlines()
     assert first == "home 1: copies on one@host, three@host, two@host differ:"
-    assert difference.startswith(f"log/{path.name}, ") and difference.endswith("; not as written: two@host")
+    assert difference.startswith(f"log/{path.name}, ") and difference.endswith("; damaged: two@host")
     (told,) = cluster.ask("GET", "copies/1/check")[1]["differences"]
     assert told["offset"] <= at < told["offset"] + told["length"]
     sums = told["checksums"]

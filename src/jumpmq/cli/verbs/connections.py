@@ -22,7 +22,7 @@ def close_connection(
     """Closes a client's connection."""
     session.inform(f"Closing connection {connection}, reason: {explanation}...")
     if not _close(session, connection, session.node, explanation):
-        raise CommandError(f"there is no connection {connection}")
+        raise CommandError(f"connection {connection} does not exist")
 
 
 def close_all_connections(
@@ -67,7 +67,7 @@ def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
 
 def _told(reason: str) -> dict[str, str]:
     """Return the header with the reason for clients."""
-    line = " ".join(reason.split())  # it has one
+    line = " ".join(reason.split())  # a header is one line
     return {"X-Reason": line.encode(errors="replace").decode("latin-1")}
 
 

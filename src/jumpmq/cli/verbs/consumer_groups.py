@@ -151,7 +151,7 @@ def _start(offset: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reasons() -> Iterator[None]:
-    """Report missing objects in the broker's words."""
+    """Report missing objects with the broker's text."""
     try:
         yield
     except Refusal as refusal:

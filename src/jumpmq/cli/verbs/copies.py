@@ -19,7 +19,7 @@ STATUS_COLUMNS = [
     *("Node Name", "Raft State", "Membership", "Last Log Index", "Last Written", "Last Applied", "Commit Index"),
     *("Snapshot Index", "Term", "Machine Version"),
 ]
-"""Columns of RabbitMQ 4.0's `quorum_status`. Copies have no snapshot and no state machine: these stay empty."""
+"""Columns of RabbitMQ 4.0's `quorum_status`. Copies have no snapshot and no state machine: these columns are empty."""
 
 RAFT = {
     "leader": ("leader", "voter"),
@@ -28,7 +28,7 @@ RAFT = {
     "joining": ("follower", "promotable"),
     "away": ("noproc", "promotable"),
 }
-"""State of a copy in RabbitMQ's words: of the replica, and of its membership."""
+"""State of a copy in RabbitMQ's terms: state of the replica, and kind of membership."""
 
 PATIENCE = 120.0
 """Timeout of `await_online_quorum_plus_one`, in seconds, unless `--timeout` is given."""
@@ -108,9 +108,9 @@ def set_copies(
     if home is not None:
         found = [one for one in found if one["home"] == home] or [{"home": home, "seat": "", "members": []}]
     elif not found:
-        raise CommandError("only homes of a cluster's nodes have copies; this broker is no node of a cluster")
+        raise CommandError("only homes of a cluster's nodes have copies; this broker is not in a cluster")
     here = session.node_name
-    found.sort(key=lambda one: (one["seat"] == here, one["home"]))  # the process that is asked may start again
+    found.sort(key=lambda one: (one["seat"] == here, one["home"]))  # the node itself last: its process may restart
     session.inform(f"Setting copies of {counted(len(found), 'home')} to {count} ...")
     body = {"copies": count} | ({} if least is None else {"min": least})
     for one in found:
@@ -119,7 +119,7 @@ def set_copies(
     if new:
         session.say(
             f"{counted(len(new), 'home')} without copies so far: each process starts again once, which closes the "
-            f"connections to {', '.join(dict.fromkeys(new))}. `jumpmqctl list_copies` shows the copies join."
+            f"connections to {', '.join(dict.fromkeys(new))}. `jumpmqctl list_copies` shows the progress."
         )
     else:
         session.say("The homes' leaders make the copies; `jumpmqctl list_copies` shows the progress.")
@@ -139,7 +139,10 @@ def transfer_leadership(
     """
     session.inform(f"Transferring leadership of home {home} to node {member} ...")
     _asked(session, "PUT", "copies", str(home), "leader", body={"node": member})
-    session.say(f"Node {member} leads home {home} as soon as its copy has all; `jumpmqctl list_copies` shows it.")
+    session.say(
+        f"Node {member} leads home {home} as soon as the node's copy is complete; `jumpmqctl list_copies` shows the "
+        "leader."
+    )
 
 
 def check_copies(
@@ -174,7 +177,7 @@ def _are_equal(session: Session, home: int, members: set[str]) -> bool:
         session.say(f"home {home}: {check['reason']}")
         return False
     if left_out := sorted(members.difference(check["nodes"])):
-        session.say(f"home {home}: not compared: {', '.join(left_out)} (away, or without a home to serve)")
+        session.say(f"home {home}: not compared: {', '.join(left_out)} (node away, or serving no home)")
     where = f"home {home}: copies on {', '.join(check['nodes'])}"
     if check["state"] == "equal":
         session.say(f"{where} are equal: {check['octets']} bytes in {counted(check['files'], 'file')}")
@@ -182,10 +185,10 @@ def _are_equal(session: Session, home: int, members: set[str]) -> bool:
     session.say(f"{where} differ:" if check["differences"] else f"{where} have the same damage:")
     for one in check["differences"]:
         sums = ", ".join(f"{node} {crc}" for node, crc in one["checksums"].items())
-        damaged = f"; not as written: {', '.join(one['damaged'])}" if one["damaged"] else ""
+        damaged = f"; damaged: {', '.join(one['damaged'])}" if one["damaged"] else ""
         session.say(f"{one['file']}, {one['length']} bytes from {one['offset']} on: {sums}{damaged}")
     for file in check.get("damaged", ()):
-        session.say(f"{file}: not as written, in all copies")
+        session.say(f"{file}: damaged in all copies")
     return False
 
 
@@ -193,7 +196,7 @@ def _asked(session: Session, method: str, *path: str, body: Any = None) -> Any:
     """Return the answer to a request.
 
     Raises:
-        CommandError: what is named does not exist; the text is the broker's.
+        CommandError: an object in the request does not exist; the text is the broker's.
     """
     try:
         return session.api.ask(method, *path, body=body)
@@ -258,7 +261,7 @@ def _add_member(session: Session, queue: str, node: str) -> None:
         raise NoQueue
     told = session.api.post("queues", "quorum", session.vhost, queue, "replicas", "add", body={"node": node})
     others = counted(told["queues"] - 1, "other queue")
-    session.say(f"home {told['home']} is to have copies on {', '.join(told['members'])}, with {others}")
+    session.say(f"home {told['home']} gets copies on {', '.join(told['members'])}, with {others}")
 
 
 def _require_member(session: Session, node: str) -> None:
@@ -310,10 +313,10 @@ def shrink(
 
 
 def _changed(session: Session, homes: list[dict[str, Any]], errors_only: bool) -> None:
-    """List homes whose members were changed.
+    """List the changed homes, with their members.
 
     Raises:
-        CommandError: one of them could not be changed.
+        CommandError: at least one home could not be changed.
     """
     rows = [
         [one["home"], ", ".join(one["members"]), one["queues"], f"error: {one['error']}" if "error" in one else "ok"]
@@ -359,7 +362,7 @@ def await_online_quorum_plus_one(session: Session) -> None:
     deadline = time.monotonic() + seconds
     while (reason := _critical(session)) is not None:
         if time.monotonic() > deadline:
-            raise CommandError(f"time is up: {reason}")
+            raise CommandError(f"timed out: {reason}")
         time.sleep(LOOK)
 
 

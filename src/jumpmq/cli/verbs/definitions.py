@@ -41,7 +41,7 @@ def export_definitions(
         echo(text)
         return
     try:
-        path.touch(mode=0o600)  # it holds hashes of passwords
+        path.touch(mode=0o600)  # the file has hashes of passwords
         path.write_text(text)
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror}", os.EX_CANTCREAT) from None
@@ -66,7 +66,7 @@ def import_definitions(
         raise CommandError(f"Failed to deserialise input (format: JSON) (error: {error})", os.EX_DATAERR) from None
     answer = session.api.post("definitions", body=definitions) or {}
     for skipped in answer.get("skipped", ()):
-        echo(f"Skipped, without a meaning for JumpMQ: {skipped}", err=True)
+        echo(f"Skipped, not supported by JumpMQ: {skipped}", err=True)
     if (more := answer.get("skipped_count", 0) - len(answer.get("skipped", ()))) > 0:
         echo(f"Skipped {more} more", err=True)
     for one in answer.get("renamed", ()):

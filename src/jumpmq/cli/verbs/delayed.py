@@ -60,7 +60,7 @@ def cancel_delayed(
                 raise
             absent.append(str(number))
     if absent:
-        raise CommandError(f"Not delayed any more, or never: {', '.join(absent)}", os.EX_DATAERR)
+        raise CommandError(f"No delayed message has the number: {', '.join(absent)}", os.EX_DATAERR)
 
 
 def _queue(session: Session, exchange: str) -> str:

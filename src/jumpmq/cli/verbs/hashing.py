@@ -112,7 +112,7 @@ def _followed(session: Session, found: dict[str, Any]) -> Iterator[str]:
     if found["traffic"] is not None:
         yield f"{100 * found['traffic']['share']:.1f} % of the messages of the last minutes"
     if found["then"] is not None:
-        yield f"with {found['then']['destinations']} destinations it would go to {found['then']['destination']}"
+        yield f"with {found['then']['destinations']} destinations the key would go to {found['then']['destination']}"
 
 
 def _client(consumer: dict[str, Any]) -> str:

@@ -97,7 +97,7 @@ def drain(session: Session) -> None:
         session.say(f"{vhost}\t{name}\t{reason}")
     kept = sum(1 for key in stay if key in found and found[key]["durable"] and not found[key]["exclusive"])
     if kept:
-        text = f"{counted(kept, 'queue')} that would outlive the node could not be moved: do not forget it"
+        text = f"{counted(kept, 'durable queue')} could not be moved: do not forget the node"
         raise CommandError(text)
 
 
@@ -163,7 +163,7 @@ def wait(
 ) -> None:
     """Waits until the broker answers, or its process ends."""
     if (pid_file is None) == (pid is None):
-        raise UsageError("give the file with the process's number, or --pid")
+        raise UsageError("give the file with the process id, or --pid")
     if pid_file is not None:
         session.inform(f"Waiting for pid file '{pid_file}' to appear")
         _await(session, "wait", lambda: _number_in(pid_file) is not None, session.timeout)
@@ -248,7 +248,7 @@ def _answers(session: Session) -> bool:
     except NoAnswer:
         return False
     except Refusal:
-        pass  # it does
+        pass  # a refusal is an answer
     return True
 
 

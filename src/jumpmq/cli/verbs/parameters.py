@@ -61,10 +61,10 @@ def clear_global_parameter(session: Session, name: Name) -> None:
 
 
 def from_json(value: str) -> Any:
-    """The value of a text of JSON.
+    """Return the value of a JSON text.
 
     Raises:
-        CommandError: it is none.
+        CommandError: the text is not JSON.
     """
     try:
         return json.loads(value)
@@ -80,7 +80,7 @@ def clear(session: Session, *place: str) -> None:
     """Delete an API resource.
 
     Raises:
-        CommandError: there is nothing.
+        CommandError: the resource does not exist.
     """
     try:
         session.api.delete(*place)

@@ -58,7 +58,7 @@ def clear_permissions(session: Session, username: Name) -> None:
     except Refusal as refusal:
         if refusal.code not in (400, 404):
             raise
-        session.check_vhost()  # nothing to clear is no failure, nor is a user that does not exist
+        session.check_vhost()  # as rabbitmqctl: missing permissions, or a missing user, are no failure
 
 
 def list_permissions(session: Session) -> None:

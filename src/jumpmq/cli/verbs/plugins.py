@@ -1,6 +1,6 @@
-"""`enable`, `is_enabled`, `list` and `set`: the verbs of rabbitmq-plugins, for scripts that begin with them.
+"""`enable`, `is_enabled`, `list` and `set`: the verbs of rabbitmq-plugins, for scripts that call these verbs first.
 
-Nothing is switched on or off, and no broker is asked: what JumpMQ has of RabbitMQ's plugins is always there.
+The verbs neither change nor ask a broker: JumpMQ's equivalents of RabbitMQ's plugins are always enabled.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ PROVIDED = (
     "rabbitmq_tracing",
     "rabbitmq_web_dispatch",
 )
-"""Plugins of RabbitMQ whose work JumpMQ does."""
+"""RabbitMQ's plugins with an equivalent in JumpMQ."""
 
 NOTES = {
-    "rabbitmq_shovel": "a shovel is a process of its own, `jumpmq migrate --follow`; parameters of shovels are not run",
-    "rabbitmq_stream": "streams are written and read over AMQP 0-9-1; nothing speaks the stream protocol (port 5552)",
-    "rabbitmq_tracing": "the firehose (`trace_on`) is there; nothing writes it to files",
+    "rabbitmq_shovel": "run a shovel with `jumpmq migrate --follow`; parameters of shovels have no effect",
+    "rabbitmq_stream": "clients use streams over AMQP 0-9-1; JumpMQ has no stream protocol (port 5552)",
+    "rabbitmq_tracing": "JumpMQ has the firehose (`trace_on`), but writes no trace files",
 }
 """Plugin features missing in JumpMQ."""
 
 ABSENT = {
-    "rabbitmq_federation": "`jumpmq migrate --follow` moves the messages of another broker as they come",
+    "rabbitmq_federation": "`jumpmq migrate --follow` moves new messages of a RabbitMQ continuously",
     "rabbitmq_amqp1_0": "JumpMQ speaks AMQP 0-9-1",
     "rabbitmq_mqtt": "JumpMQ speaks AMQP 0-9-1",
     "rabbitmq_stomp": "JumpMQ speaks AMQP 0-9-1",
-    "rabbitmq_auth_backend_ldap": "users are the broker's own, or those of OAuth 2 tokens and certificates",
-    "rabbitmq_peer_discovery_etcd": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
-    "rabbitmq_peer_discovery_k8s": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
+    "rabbitmq_auth_backend_ldap": "users come from the broker's definitions, OAuth 2 tokens or certificates",
+    "rabbitmq_peer_discovery_etcd": "`jumpmq serve --cluster NAME --etcd URL` creates or joins a cluster",
+    "rabbitmq_peer_discovery_k8s": "`jumpmq serve --cluster NAME --etcd URL` creates or joins a cluster",
 }
 """Alternatives to often requested plugins."""
 

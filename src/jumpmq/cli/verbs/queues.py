@@ -48,7 +48,7 @@ def retry_now(session: Session, queue: Name) -> None:
         if refusal.is_absent:
             raise NoQueue from None
         raise
-    session.inform(f"{counted(answer['messages'], 'message')} going on")
+    session.inform(f"{counted(answer['messages'], 'message')} released for a retry")
 
 
 def delete_queue(
@@ -101,7 +101,7 @@ def move_queue(
             break
         time.sleep(LOOK)
     if (reason := found.get("move_failed")) is not None:
-        raise CommandError(f"Queue '{queue}' stays on node {found['node']}, and could not be moved {reason}")
+        raise CommandError(f"Queue '{queue}' stays on node {found['node']}: the queue could not be moved {reason}")
     worker = f", at home {found['home']}" if home is not None else ""
     session.say(f"Queue '{queue}' is on node {found['node']}{worker}")
 

@@ -35,7 +35,7 @@ def release_reader(session: Session, group: Annotated[str, typer.Argument(help="
         session.api.delete("readers", session.vhost, group)
     except Refusal as refusal:
         if refusal.code == 404:
-            raise CommandError(f"there is no reader '{group}' in vhost '{session.vhost}'", os.EX_DATAERR) from None
+            raise CommandError(f"no reader group '{group}' in vhost '{session.vhost}'", os.EX_DATAERR) from None
         raise
 
 

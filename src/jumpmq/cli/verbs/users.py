@@ -86,7 +86,7 @@ def authenticate_user(session: Session, username: Name, password: Password = Non
     try:
         ManagementClient(urlunsplit(url._replace(netloc=asking)), session.timeout, session.tls).get("whoami")
     except Refusal as refusal:
-        if refusal.reason == "Not management user":  # the password was right
+        if refusal.reason == "Not management user":  # the password is right
             session.say("Success")
             return
         if refusal.code == 401:

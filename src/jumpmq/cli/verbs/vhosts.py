@@ -93,7 +93,7 @@ def trace_off(session: Session) -> None:
 
 
 def _trace(session: Session, wanted: bool) -> None:
-    session.check_vhost()  # or it would be made
+    session.check_vhost()  # the request would create a missing virtual host
     session.api.put("vhosts", session.vhost, body={"tracing": wanted})
 
 

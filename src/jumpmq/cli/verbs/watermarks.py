@@ -1,4 +1,4 @@
-"""`set_vm_memory_high_watermark`, `set_disk_free_limit`: where publishers are blocked, until the broker stops."""
+"""`set_vm_memory_high_watermark`, `set_disk_free_limit`: limits that block publishers, until the broker stops."""
 
 from __future__ import annotations
 
