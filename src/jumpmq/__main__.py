@@ -1,4 +1,4 @@
-"""`jumpmq` and `python -m jumpmq`. The start of a broker imports no modules that only other commands need."""
+"""`jumpmq` and `python -m jumpmq`. The start of a broker imports no modules for further commands."""
 
 from __future__ import annotations
 

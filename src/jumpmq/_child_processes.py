@@ -1,4 +1,4 @@
-"""Start and end of child processes that run modules of this package."""
+"""Start and end of child processes with modules of the package."""
 
 import os
 import socket
@@ -10,11 +10,11 @@ _PACKAGES = Path(__file__).parents[1]
 """Parent directory of the imported ``jumpmq`` package."""
 
 StartedChild = tuple[subprocess.Popen[bytes], socket.socket]
-"""A child, and the parent's end of the socket pair that connects both."""
+"""A child, and the parent's end of the socket pair between parent and child."""
 
 
 def package_environment() -> dict[str, str]:
-    """Return an environment in which a child (``python -P -m jumpmq.…``) finds the package."""
+    """Return an environment for children (``python -P -m jumpmq.…``), with the package in the import path."""
     paths = (str(_PACKAGES), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -42,7 +42,7 @@ def start_child(module: str, *arguments: str) -> StartedChild:
 
 
 def ended(child: subprocess.Popen[bytes], seconds: float) -> int:
-    """Return the exit status of a child. A child that does not end within ``seconds`` is killed."""
+    """Wait for a child, killed after ``seconds``, and return the exit status."""
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:

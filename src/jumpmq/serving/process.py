@@ -91,7 +91,7 @@ def end_at_once(reason: str) -> None:
 
 
 def end_on_signal() -> None:
-    """Let a signal to stop end the process at once: the broker has stopped, and the process is about to restart.
+    """Set handlers that end the process at once on a signal to stop, for the time between two runs of the broker.
 
     A signal mask of the main thread would not keep the signal for the next run, because the system may deliver the
     signal to another thread.

@@ -308,7 +308,7 @@ class Pipeline:
             batch.written(count)
 
     def _take_note(self, prepared: Prepared, complete: CompleteCommit) -> None:
-        """Let the index include a complete commit, and let segments consumed by the commit be removed."""
+        """Add a complete commit to the index, and permit the removal of segments consumed by the commit."""
         changes, segment = prepared.changes, prepared.segment
         if segment is not None:
             for stream, _ in prepared.streams:

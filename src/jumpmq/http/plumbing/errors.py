@@ -96,7 +96,7 @@ def not_committed(request: Request, error: Exception) -> JSONResponse:
 
 
 def resting(request: Request, error: Exception) -> JSONResponse:
-    """Answer a read of messages that rest until their retry: 503."""
+    """Answer a read of messages not yet due for a retry: 503."""
     return _json(503, "resting", str(error), {"Retry-After": "1"})
 
 

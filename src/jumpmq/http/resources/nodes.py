@@ -83,7 +83,7 @@ async def forget_node(request: Request) -> Response:
 
 
 async def _end_served(request: Request, node: str, home: int) -> None:
-    """End a stopped node's home that another node serves.
+    """End a home of a stopped node. Another node serves the home.
 
     Raises:
         BadRequest: the home has durable queues, or messages for other nodes.

@@ -83,7 +83,7 @@ def kept_recovery(records: list[Record]) -> str:
 
 
 def strayed(node: str, cluster: str) -> str:
-    """Return the reason for refusing a node that has followed another recovery of its cluster."""
+    """Return the reason for refusing a node that has followed an abandoned recovery of the cluster."""
     return (
         f"{node} has followed a recovery of cluster '{cluster}' that was given up: start the node with "
         "--rejoin-cluster true to take the cluster's definitions; the node's queues stay, with their messages"
