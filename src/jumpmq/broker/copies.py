@@ -210,7 +210,7 @@ class Copies(Protocol):
         """
 
 
-NO_CLUSTER = "only homes of a cluster's nodes have copies; this broker is no node of a cluster"
+NO_CLUSTER = "only homes of a cluster's nodes have copies; this broker is not in a cluster"
 """Reason for refusals by a broker outside of a cluster."""
 
 

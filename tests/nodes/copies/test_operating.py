@@ -231,7 +231,7 @@ def _members_are_changed(cluster: Cluster) -> None:
     assert refused.stdout == f"{head}1\tone@host, two@host, three@host\t2\terror: {reason}\n"
     assert (refused.returncode, refused.stderr) == (69, "Error:\n1 home could not be changed\n")
     said = cluster.output("-q", "add_member", "quorum", "two@host")
-    assert said == "home 1 is to have copies on one@host, two@host, three@host, with 1 other queue\n"
+    assert said == "home 1 gets copies on one@host, two@host, three@host, with 1 other queue\n"
     refused = cluster.control("add_member", "quorum", "four@host")
     assert (refused.returncode, refused.stderr) == (64, "Error:\nnode four@host is not a member of the cluster\n")
     assert cluster.control("add_member", "none", "two@host").returncode == 65
