@@ -26,13 +26,13 @@ Alarm       a message to operators                                          —
 
 from typing import NamedTuple
 
-from jumpmq.replication.configuration import Configuration, Replica
+from jumpmq.replication.configuration import Configuration, ReplicaId
 from jumpmq.replication.frames import Frame
 from jumpmq.replication.lineage import Stretch
 
 
 class Send(NamedTuple):
-    to: Replica
+    to: ReplicaId
     frame: Frame
 
 
@@ -76,12 +76,12 @@ class Begin(NamedTuple):
 
 
 class Ship(NamedTuple):
-    to: Replica
+    to: ReplicaId
     position: int
 
 
 class Fill(NamedTuple):
-    to: Replica
+    to: ReplicaId
     position: int
     epoch: int
 
@@ -99,7 +99,7 @@ class Close(NamedTuple):
 
 
 class Drop(NamedTuple):
-    peer: Replica
+    peer: ReplicaId
 
 
 class Renew(NamedTuple):

@@ -6,7 +6,7 @@ its own log already has all complete commits. Further commits from a longer log 
 """
 
 from jumpmq.replication.actions import Action, Begin, Drop, Send, Sync
-from jumpmq.replication.configuration import Configuration, Replica
+from jumpmq.replication.configuration import Configuration, ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.follower import Follower
 from jumpmq.replication.frames import Ask, Data, Fetch, Segment
@@ -27,13 +27,13 @@ class Candidate:
         phase: one of this module's constants.
     """
 
-    def __init__(self, copy: Copy, value: Configuration, asked: frozenset[Replica]) -> None:
+    def __init__(self, copy: Copy, value: Configuration, asked: frozenset[ReplicaId]) -> None:
         self.copy = copy
         self.value = value
         self.epoch = value.epoch
         self.asked = asked - {copy.me}
-        self.answers: dict[Replica, Lineage] = {}
-        self.source: Replica | None = None
+        self.answers: dict[ReplicaId, Lineage] = {}
+        self.source: ReplicaId | None = None
         self.phase = NOTING
 
     @property
@@ -53,13 +53,13 @@ class Candidate:
         self.phase = GATHERING
         return [Send(one, Ask(self.epoch)) for one in sorted(self.asked)] or self.gathered()
 
-    def ask(self, peer: Replica) -> list[Action]:
+    def ask(self, peer: ReplicaId) -> list[Action]:
         """Ask a newly connected replica for its lineage while answers are being gathered."""
         if self.phase != GATHERING or peer not in self.asked:
             return []
         return [Send(peer, Ask(self.epoch))]
 
-    def on_answer(self, peer: Replica, lineage: Lineage) -> list[Action]:
+    def on_answer(self, peer: ReplicaId, lineage: Lineage) -> list[Action]:
         if self.phase != GATHERING or peer not in self.asked:
             return []
         self.answers = {**self.answers, peer: lineage}
@@ -84,7 +84,7 @@ class Candidate:
         self.phase = FETCHING
         return [Send(self.source, Fetch(self.epoch, self.copy.end))]
 
-    def longest(self) -> Replica | None:
+    def longest(self) -> ReplicaId | None:
         """Return the replica with the longest log that extends the own log (R5); None if no log is longer."""
         longer = {
             peer: end_of(lineage)
@@ -93,19 +93,19 @@ class Candidate:
         }
         return max(sorted(longer), key=longer.__getitem__, default=None)
 
-    def on_segment(self, follower: Follower, peer: Replica, frame: Segment) -> list[Action]:
+    def on_segment(self, follower: Follower, peer: ReplicaId, frame: Segment) -> list[Action]:
         return follower.open(peer, frame.stretch) if self._fetches(peer, frame.epoch) else []
 
-    def on_data(self, follower: Follower, peer: Replica, frame: Data) -> list[Action]:
+    def on_data(self, follower: Follower, peer: ReplicaId, frame: Data) -> list[Action]:
         return follower.append(peer, frame) if self._fetches(peer, frame.epoch) else []
 
-    def on_fetched(self, peer: Replica, epoch: int) -> list[Action]:
+    def on_fetched(self, peer: ReplicaId, epoch: int) -> list[Action]:
         if not self._fetches(peer, epoch):
             return []
         self.phase = SYNCING
         return self._sync()
 
-    def on_lost(self, peer: Replica) -> list[Action]:
+    def on_lost(self, peer: ReplicaId) -> list[Action]:
         """Drop the answer of a lost replica; if it was the source, fetch the longest of the remaining logs."""
         self.answers = {one: lineage for one, lineage in self.answers.items() if one != peer}
         return self._fetch() if self.phase == FETCHING and peer == self.source else []
@@ -122,5 +122,5 @@ class Candidate:
         last = self.copy.lineage[-1].segment if self.copy.lineage else 0
         return [Begin(last + 1, self.epoch)]
 
-    def _fetches(self, peer: Replica, epoch: int) -> bool:
+    def _fetches(self, peer: ReplicaId, epoch: int) -> bool:
         return self.phase == FETCHING and peer == self.source and epoch == self.epoch

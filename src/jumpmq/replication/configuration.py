@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
-Replica = str
+ReplicaId = str
 """Identity of a copy, ``NODE.DISK``: a node that returns with a new disk is a new replica."""
 
 
@@ -17,7 +17,7 @@ class ConfigurationError(ValueError):
     """An invalid configuration value, or a change that the rules forbid; the text is for operators."""
 
 
-def node_of(replica: Replica) -> str:
+def node_of(replica: ReplicaId) -> str:
     """Return the node of a replica."""
     return replica.rpartition(".")[0]
 
@@ -52,12 +52,12 @@ class Configuration:
     min: int
     members: tuple[str, ...]
     epoch: int
-    leader: Replica
-    set: tuple[Replica, ...]
-    eligible: tuple[Replica, ...] = ()
+    leader: ReplicaId
+    set: tuple[ReplicaId, ...]
+    eligible: tuple[ReplicaId, ...] = ()
 
     @classmethod
-    def first(cls, log: str, leader: Replica) -> Self:
+    def first(cls, log: str, leader: ReplicaId) -> Self:
         """Return the configuration of a new home with one copy."""
         seat = node_of(leader)
         return cls(1, log, seat, 1, 1, (seat,), 1, leader, (leader,))
@@ -112,7 +112,7 @@ class Configuration:
         return len(self.set) < self.min
 
     @property
-    def electable(self) -> tuple[Replica, ...]:
+    def electable(self) -> tuple[ReplicaId, ...]:
         """Replicas with all complete commits, by rank."""
         return self.set + self.eligible
 
@@ -124,7 +124,7 @@ class Configuration:
         """
         return replace(self, v=self.v + 1)
 
-    def without(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> Self:
+    def without(self, leaving: Iterable[ReplicaId], lost: Iterable[ReplicaId] = ()) -> Self:
         """Return the configuration without some replicas in the set (R2).
 
         Args:
@@ -139,7 +139,7 @@ class Configuration:
         left = (*self.eligible, *(one for one in self.set if one in gone))
         return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
 
-    def having(self, joining: Iterable[Replica]) -> Self:
+    def having(self, joining: Iterable[ReplicaId]) -> Self:
         """Return the configuration with further replicas in the set: replicas of members, with all complete commits
         (R2).
         """
@@ -181,7 +181,7 @@ class Configuration:
             eligible=tuple(one for one in self.eligible if node_of(one) != node),
         )
 
-    def handed(self, target: Replica) -> Self:
+    def handed(self, target: ReplicaId) -> Self:
         """Return the configuration with another leader, of the set, in a new epoch. The set does not change."""
         if target not in self.set or target == self.leader:
             raise ConfigurationError(f"{target} is not a follower in the set")
@@ -193,7 +193,7 @@ class Configuration:
 
     # --- the swap of a candidate ---
 
-    def claimed(self, me: Replica) -> Self:
+    def claimed(self, me: ReplicaId) -> Self:
         """Give leadership to an electable replica, in a new epoch (R4).
 
         The old leader leaves the set, unless it is the claimer; it stays eligible if the set is below `min`. A claimer
@@ -211,7 +211,7 @@ class Configuration:
 
     # --- the swap of an operator ---
 
-    def forced(self, me: Replica) -> Self:
+    def forced(self, me: ReplicaId) -> Self:
         """Give leadership to any member's copy, in a new epoch, after the loss of all copies with all complete commits.
 
         Commits missing in the copy are lost, even if one of the lost copies returns: its log does not match the new

@@ -1,6 +1,6 @@
 """The copy kept by a replica, as seen by the replica's roles: a log and the file ``replica``."""
 
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.lineage import Lineage, end_of, segment_at
 
 
@@ -24,7 +24,7 @@ class Copy:
     not write them.
     """
 
-    def __init__(self, me: Replica, promised: int, mark: int, lineage: Lineage, kept: int = 0) -> None:
+    def __init__(self, me: ReplicaId, promised: int, mark: int, lineage: Lineage, kept: int = 0) -> None:
         self.me = me
         self.promised = self.noted = promised
         self.mark = self.complete = mark

@@ -5,7 +5,7 @@ leader's, and reports the resulting position. From then on it appends the leader
 """
 
 from jumpmq.replication.actions import Action, Alarm, Append, Cut, Drop, Fill, Note, Open, Renew, Reveal, Send, Sync
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Answer, Ask, Data, Fetch, Lead, Matched, Refused, Segment, Stored, Unfit
 from jumpmq.replication.lineage import Stretch, common_end, cut_to, grown_to, position_at
@@ -26,11 +26,11 @@ class Follower:
 
     def __init__(self, copy: Copy) -> None:
         self.copy = copy
-        self.leader: Replica | None = None
+        self.leader: ReplicaId | None = None
         self.lead: Lead | None = None
         self.matched = False
         self.cutting: int | None = None
-        self.asks: tuple[tuple[Replica, int], ...] = ()
+        self.asks: tuple[tuple[ReplicaId, int], ...] = ()
         self.told = 0
 
     def promise(self, epoch: int) -> list[Action]:
@@ -48,14 +48,14 @@ class Follower:
 
     # --- following ---
 
-    def on_lead(self, peer: Replica, lead: Lead) -> list[Action]:
+    def on_lead(self, peer: ReplicaId, lead: Lead) -> list[Action]:
         if not self.accepts(lead.epoch):
             return [Send(peer, Refused(self.copy.promised))]
         actions = self.promise(lead.epoch)
         self.leader, self.lead, self.matched, self.told = peer, lead, False, 0
         return actions + self.proceed()
 
-    def on_ask(self, peer: Replica, ask: Ask) -> list[Action]:
+    def on_ask(self, peer: ReplicaId, ask: Ask) -> list[Action]:
         if not self.accepts(ask.epoch):
             return [Send(peer, Refused(self.copy.promised))]
         actions = self.promise(ask.epoch)
@@ -119,53 +119,53 @@ class Follower:
 
     # --- octets ---
 
-    def on_segment(self, peer: Replica, frame: Segment) -> list[Action]:
+    def on_segment(self, peer: ReplicaId, frame: Segment) -> list[Action]:
         if not self._follows(peer, frame.epoch):
             return []
         return self.open(peer, frame.stretch)
 
-    def on_data(self, peer: Replica, frame: Data) -> list[Action]:
+    def on_data(self, peer: ReplicaId, frame: Data) -> list[Action]:
         if not self._follows(peer, frame.epoch):
             return []
         return self.append(peer, frame)
 
-    def open(self, peer: Replica, stretch: Stretch) -> list[Action]:
+    def open(self, peer: ReplicaId, stretch: Stretch) -> list[Action]:
         """Open a segment at the log's end. A segment for another position closes the connection."""
         if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
             return [Drop(peer)]
         self.copy.lineage = (*self.copy.lineage, stretch)
         return [Open(stretch)]
 
-    def append(self, peer: Replica, frame: Data) -> list[Action]:
+    def append(self, peer: ReplicaId, frame: Data) -> list[Action]:
         """Append octets. Octets for another position close the connection."""
         if frame.position != self.copy.end or not self.copy.lineage:
             return [Drop(peer)]
         self.copy.lineage = grown_to(self.copy.lineage, frame.position + len(frame.octets))
         return [Append(frame.position, frame.octets)]
 
-    def on_complete(self, peer: Replica, epoch: int, position: int) -> list[Action]:
+    def on_complete(self, peer: ReplicaId, epoch: int, position: int) -> list[Action]:
         if not self._follows(peer, epoch):
             return []
         self.told = max(self.told, position)
         return self._reveal()
 
-    def on_fetch(self, peer: Replica, fetch: Fetch) -> list[Action]:
+    def on_fetch(self, peer: ReplicaId, fetch: Fetch) -> list[Action]:
         if fetch.epoch != self.copy.noted or self.copy.stored < self.copy.end:
             return [Send(peer, Refused(self.copy.promised))] if not self.accepts(fetch.epoch) else []
         return [Fill(peer, fetch.position, fetch.epoch)]
 
-    def on_lost_octets(self, peer: Replica, epoch: int) -> list[Action]:
+    def on_lost_octets(self, peer: ReplicaId, epoch: int) -> list[Action]:
         if peer != self.leader or epoch != self.copy.noted:
             return []
         return [Renew("the log has less than this disk had stored")]
 
-    def on_lost(self, peer: Replica) -> list[Action]:
+    def on_lost(self, peer: ReplicaId) -> list[Action]:
         self.asks = tuple(ask for ask in self.asks if ask[0] != peer)
         if peer == self.leader:
             self.leader, self.lead, self.matched, self.told = None, None, False, 0
         return []
 
-    def _follows(self, peer: Replica, epoch: int) -> bool:
+    def _follows(self, peer: ReplicaId, epoch: int) -> bool:
         return self.matched and peer == self.leader and epoch == self.copy.promised
 
     def _reveal(self) -> list[Action]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from jumpmq.replication.actions import Alarm, Send
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import File, Manifest, Piece, Want
 from jumpmq.replication.lineage import Lineage, end_of
@@ -112,7 +112,7 @@ class Joining:
     """
 
     def __init__(
-        self, copy: Copy, source: Replica, epoch: int, have: Mapping[str, tuple[int, int]] | None = None
+        self, copy: Copy, source: ReplicaId, epoch: int, have: Mapping[str, tuple[int, int]] | None = None
     ) -> None:
         self.copy = copy
         self.source = source

@@ -8,7 +8,7 @@ of which may have landed. It therefore waits for all replicas in the set of any 
 from collections.abc import Iterable
 
 from jumpmq.replication.actions import Action, Read, Reveal, Send, Serve, Ship, Swap
-from jumpmq.replication.configuration import Configuration, Replica, node_of
+from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Complete, Lead, Lost, Resign
 from jumpmq.replication.lineage import grown_to
@@ -35,17 +35,17 @@ class Leader:
         self.known = known
         self.epoch = known.epoch
         self.start = start
-        self.stored: dict[Replica, int] = {}
-        self.following: frozenset[Replica] = frozenset()
-        self.joining: frozenset[Replica] = frozenset()
+        self.stored: dict[ReplicaId, int] = {}
+        self.following: frozenset[ReplicaId] = frozenset()
+        self.joining: frozenset[ReplicaId] = frozenset()
         self.open: tuple[Configuration, ...] = ()
         self.serving = False
         self.handing = False
-        self._waits: tuple[object, frozenset[Replica]] = None, frozenset()  # what they follow from, and :meth:`waits`
+        self._waits: tuple[object, frozenset[ReplicaId]] = None, frozenset()  # what they follow from, and :meth:`waits`
 
     # --- what is complete ---
 
-    def waits(self) -> frozenset[Replica]:
+    def waits(self) -> frozenset[ReplicaId]:
         """Replicas besides the leader that have to store a commit before it is complete (R1)."""
         state = self.known, self.joining, self.open
         if self._waits[0] != state:  # each commit asks several times, and these rarely change
@@ -86,7 +86,7 @@ class Leader:
 
     # --- followers ---
 
-    def lead(self, peer: Replica) -> list[Action]:
+    def lead(self, peer: ReplicaId) -> list[Action]:
         """Ask a connected replica to follow. The replica cuts its log at the end of this one: commits shipped ahead of
         the leader's own write no longer count as stored there (R7).
         """
@@ -94,7 +94,7 @@ class Leader:
             self.stored = {**self.stored, peer: self.copy.end}
         return [Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
-    def on_matched(self, peer: Replica, position: int) -> list[Action]:
+    def on_matched(self, peer: ReplicaId, position: int) -> list[Action]:
         """Note the position up to which a follower's log is a synced prefix of the leader's. It may be lower than a
         position that the follower had stored before.
         """
@@ -107,21 +107,21 @@ class Leader:
         actions: list[Action] = [Ship(peer, position), Send(peer, Complete(self.epoch, self.copy.complete))]
         return actions + self.advance() + self.grow()
 
-    def on_stored(self, peer: Replica, position: int) -> list[Action]:
+    def on_stored(self, peer: ReplicaId, position: int) -> list[Action]:
         """Note that a follower has synced up to a position."""
         if peer not in self.following:
             return []
         self.stored = {**self.stored, peer: max(position, self.stored[peer])}
         return self.advance() + self.grow()
 
-    def on_lost(self, peer: Replica) -> list[Action]:
+    def on_lost(self, peer: ReplicaId) -> list[Action]:
         """Note the end of a connection. Commits stored by the follower still count: they are synced."""
         self.following -= {peer}
         return []
 
     # --- the set ---
 
-    def join(self, peer: Replica) -> list[Action]:
+    def join(self, peer: ReplicaId) -> list[Action]:
         """Bring a follower into the set: wait for the follower first, and swap once it has all complete
         commits (R2).
         """
@@ -140,7 +140,7 @@ class Leader:
             return []
         return self._swap(self.known.having(ready))
 
-    def remove(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> list[Action]:
+    def remove(self, leaving: Iterable[ReplicaId], lost: Iterable[ReplicaId] = ()) -> list[Action]:
         """Remove replicas from the set: swap first, and stop waiting once a newer value is known (R2).
 
         Args:
@@ -154,7 +154,7 @@ class Leader:
         self.joining -= gone - named
         return self.advance() + self._without(gone, lost, named)
 
-    def _without(self, gone: set[Replica], lost: set[Replica], named: frozenset[Replica]) -> list[Action]:
+    def _without(self, gone: set[ReplicaId], lost: set[ReplicaId], named: frozenset[ReplicaId]) -> list[Action]:
         """Swap the replicas out of every value that etcd may have."""
         if gone & {*self.known.set} or lost & {*self.known.eligible}:
             return self._swap(self.known.without(gone, lost))
@@ -168,7 +168,7 @@ class Leader:
             return []
         return self._swap(value)
 
-    def hand_over(self, target: Replica) -> list[Action]:
+    def hand_over(self, target: ReplicaId) -> list[Action]:
         """Offer leadership to a follower in the set. From now on, nothing is delivered.
 
         Does nothing unless all written commits are complete; the caller pauses clients and waits for that.
@@ -200,7 +200,7 @@ class Leader:
         self.joining = frozenset(one for one in self.joining - {*value.set} if node_of(one) in value.members)
         return self.advance() + self.grow()
 
-    def electors(self) -> frozenset[Replica]:
+    def electors(self) -> frozenset[ReplicaId]:
         """Replicas besides the leader that may take over by any value that etcd may have (R8)."""
         possible = frozenset().union(self.known.electable, self.joining, *(value.electable for value in self.open))
         return possible - {self.copy.me}

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from jumpmq.replication.configuration import Replica, node_of
+from jumpmq.replication.configuration import ReplicaId, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.leader import Leader
 from jumpmq.replication.lineage import Lineage, offset_at, segment_at
-from jumpmq.replication.replica import Replica as Roles
+from jumpmq.replication.replica import Replica
 
 MOST_KEPT = 1 << 30
 """Maximum octets of consumed segments kept for members that lag or are down."""
@@ -19,7 +19,7 @@ def needed_by_members(leader: Leader, copy: Copy) -> int:
     return 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
 
 
-def needed_by_follower(roles: Roles) -> int:
+def needed_by_follower(roles: Replica) -> int:
     """Return the first segment that a follower keeps, for members that are down: the follower may have to lead
     later.
     """
@@ -41,7 +41,7 @@ def affordable(copy: Copy, first: int) -> int:
     return min(first, copy.removable)
 
 
-def lags(leader: Leader | None) -> Mapping[Replica, int]:
+def lags(leader: Leader | None) -> Mapping[ReplicaId, int]:
     """Return the lag of each follower in octets; empty without a leader."""
     if leader is None:
         return {}

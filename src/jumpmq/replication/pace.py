@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from jumpmq.replication.actions import Action, Send
 from jumpmq.replication.candidate import FETCHING, Candidate
-from jumpmq.replication.configuration import Configuration, node_of
-from jumpmq.replication.configuration import Replica as Name
+from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 from jumpmq.replication.frames import Beat, Beaten, Refused
 from jumpmq.replication.leader import Leader
 from jumpmq.replication.replica import Replica
@@ -126,8 +125,8 @@ class Pace:
         self.replica, self.times = replica, times
         self.heard = self.yielded = now
         self.delivers_from = now
-        self.answers: dict[Name, float] = {}
-        self.arrears: dict[Name, Arrears] = {}
+        self.answers: dict[ReplicaId, float] = {}
+        self.arrears: dict[ReplicaId, Arrears] = {}
         self.since: tuple[object, float] = (None, now)
         self.beaten = now - times.beat
         self.noted = now
@@ -137,16 +136,16 @@ class Pace:
 
     # --- what comes in ---
 
-    def on_connected(self, peer: Name, now: float) -> None:
+    def on_connected(self, peer: ReplicaId, now: float) -> None:
         """Record a new connection to a peer, not yet answered."""
         arrears = self._arrears(peer, now)
         arrears.closed, arrears.answered = None, now
 
-    def on_disconnected(self, peer: Name, now: float) -> None:
+    def on_disconnected(self, peer: ReplicaId, now: float) -> None:
         """Note a closed connection."""
         self._arrears(peer, now).closed = now
 
-    def on_beat(self, peer: Name, beat: Beat, now: float) -> list[Action]:
+    def on_beat(self, peer: ReplicaId, beat: Beat, now: float) -> list[Action]:
         """Process a beat of a leader or candidate, answered if the beat's epoch is the promised epoch."""
         copy = self.replica.copy
         if beat.epoch < copy.promised:
@@ -157,7 +156,7 @@ class Pace:
         self.yielded = now
         return [Send(peer, Beaten(beat.epoch, beat.clock))]
 
-    def on_beaten(self, peer: Name, beaten: Beaten, now: float) -> None:
+    def on_beaten(self, peer: ReplicaId, beaten: Beaten, now: float) -> None:
         """Process a replica's answer to a beat of this leader, counted from the time of sending the beat."""
         leader = self.replica.leader
         if leader is not None and beaten.epoch == leader.epoch:
@@ -292,14 +291,14 @@ class Pace:
                 actions += self.replica.join(peer)
         return actions
 
-    def _started(self, peer: Name, now: float) -> Arrears:
+    def _started(self, peer: ReplicaId, now: float) -> Arrears:
         """Return the arrears of a replica at the start of an epoch."""
         arrears = Arrears(now, self.times.steady)
         if peer in self.replica.peers:
             arrears.closed = None
         return arrears
 
-    def _arrears(self, peer: Name, now: float) -> Arrears:
+    def _arrears(self, peer: ReplicaId, now: float) -> Arrears:
         if peer not in self.arrears:
             self.arrears[peer] = self._started(peer, now)
         return self.arrears[peer]

@@ -9,7 +9,7 @@ all members of the newest configuration, except nodes that an operator has decla
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from jumpmq.replication.configuration import Configuration, Replica, node_of
+from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 
 EPOCHS = 1000
 """Number of epochs skipped after the highest promised one: a claim may be ahead of all promises."""
@@ -26,7 +26,7 @@ class Offer:
         known: last known configuration.
     """
 
-    replica: Replica
+    replica: ReplicaId
     promised: int
     end: tuple[int, int]
     known: Configuration

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from jumpmq.replication.actions import Action, Close, Note, Read, Send, Stop, Swap
 from jumpmq.replication.candidate import BEGINNING, Candidate
-from jumpmq.replication.configuration import Configuration, node_of
-from jumpmq.replication.configuration import Replica as Name
+from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.follower import Follower
 from jumpmq.replication.frames import (
@@ -55,13 +54,13 @@ class Replica:
         self.candidate: Candidate | None = None
         self.leader: Leader | None = None
         self.known: Configuration | None = None
-        self.peers: frozenset[Name] = frozenset()
+        self.peers: frozenset[ReplicaId] = frozenset()
         self.claim: Configuration | None = None
         self.resigned = 0
         self.stopped = ""
 
     @property
-    def source(self) -> Name | None:
+    def source(self) -> ReplicaId | None:
         """Source of the octets written to this copy; None without a leader."""
         return self.follower.leader if self.candidate is None else self.candidate.source
 
@@ -133,7 +132,7 @@ class Replica:
 
     # --- connections ---
 
-    def on_connected(self, peer: Name) -> list[Action]:
+    def on_connected(self, peer: ReplicaId) -> list[Action]:
         """Process the hello of a connection to a peer."""
         if self.stopped:
             return []
@@ -144,7 +143,7 @@ class Replica:
             return []
         return self._replaced(peer) + self.leader.lead(peer)
 
-    def _replaced(self, peer: Name) -> list[Action]:
+    def _replaced(self, peer: ReplicaId) -> list[Action]:
         """Process the connection of a node whose disk is unknown to the set: the former disk is gone, with all its
         octets.
         """
@@ -152,7 +151,7 @@ class Replica:
         node, known = node_of(peer), self.leader.known
         return self.leader.remove((), [one for one in known.electable if node_of(one) == node and one != peer])
 
-    def on_disconnected(self, peer: Name) -> list[Action]:
+    def on_disconnected(self, peer: ReplicaId) -> list[Action]:
         """Note the end of a connection, as seen from this side."""
         if self.stopped:
             return []
@@ -164,7 +163,7 @@ class Replica:
             actions += self.leader.on_lost(peer)
         return actions
 
-    def on_frame(self, peer: Name, frame: Frame) -> list[Action]:
+    def on_frame(self, peer: ReplicaId, frame: Frame) -> list[Action]:
         """Process a frame, except beats and the frames of joining."""
         if self.stopped or peer not in self.peers:
             return []
@@ -182,7 +181,7 @@ class Replica:
             return self._to_candidate(self.candidate, peer, frame)
         return self._to_follower(peer, frame) if self.leader is None else []
 
-    def _on_higher(self, peer: Name, frame: Lead | Ask) -> list[Action]:
+    def _on_higher(self, peer: ReplicaId, frame: Lead | Ask) -> list[Action]:
         """Process a frame of a leader or candidate. A higher epoch ends the role of this replica in its own epoch."""
         actions: list[Action] = []
         if frame.epoch > self.copy.promised:
@@ -193,7 +192,7 @@ class Replica:
             return actions + self.follower.on_lead(peer, frame)
         return actions + self.follower.on_ask(peer, frame)
 
-    def _to_candidate(self, candidate: Candidate, peer: Name, frame: Frame) -> list[Action]:
+    def _to_candidate(self, candidate: Candidate, peer: ReplicaId, frame: Frame) -> list[Action]:
         match frame:
             case Answer() if frame.epoch == candidate.epoch:
                 return candidate.on_answer(peer, frame.lineage)
@@ -205,7 +204,7 @@ class Replica:
                 return candidate.on_fetched(peer, frame.epoch)
         return []
 
-    def _to_follower(self, peer: Name, frame: Frame) -> list[Action]:
+    def _to_follower(self, peer: ReplicaId, frame: Frame) -> list[Action]:
         follower = self.follower
         match frame:
             case Segment():
@@ -293,11 +292,11 @@ class Replica:
 
     # --- decisions of the caller ---
 
-    def remove(self, leaving: Iterable[Name]) -> list[Action]:
+    def remove(self, leaving: Iterable[ReplicaId]) -> list[Action]:
         """Take overdue replicas out of the set."""
         return self.leader.remove(leaving) if self.leader is not None and not self.stopped else []
 
-    def join(self, peer: Name) -> list[Action]:
+    def join(self, peer: ReplicaId) -> list[Action]:
         """Add a replica that keeps up to the set."""
         return self.leader.join(peer) if self.leader is not None and not self.stopped else []
 
@@ -305,7 +304,7 @@ class Replica:
         """Continue without missing answers: the time for them is over."""
         return self.candidate.gathered() if self.candidate is not None and not self.stopped else []
 
-    def hand_over(self, target: Name) -> list[Action]:
+    def hand_over(self, target: ReplicaId) -> list[Action]:
         """Offer leadership to a follower in the set."""
         return self.leader.hand_over(target) if self.leader is not None and not self.stopped else []
 

@@ -13,7 +13,7 @@ from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.timing import LEASE
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 
 MOST_TEXT = 500
 """Maximum characters of a problem's text."""
@@ -43,7 +43,7 @@ class Announced:
         self._damaged: dict[str, frozenset[int]] = {}  # homes with a damaged copy at other nodes, by process
         # homes with a damaged copy at this process, and those of them whose copy cannot be opened
         self._own_damaged: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
-        self._replicas: dict[int, Replica] = {}  # replicas of open copies at this process, by home
+        self._replicas: dict[int, ReplicaId] = {}  # replicas of open copies at this process, by home
         self._away: dict[str, float] = {}  # nodes without a process, with the begin of their absence
         self._lease = 0
 
@@ -77,7 +77,7 @@ class Announced:
         troubles: dict[int, str],
         damaged: Iterable[int],
         closed: Iterable[int],
-        replicas: dict[int, Replica],
+        replicas: dict[int, ReplicaId],
     ) -> None:
         """Publish the state of the copies at this process, if changed.
 

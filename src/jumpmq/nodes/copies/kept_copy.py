@@ -22,7 +22,7 @@ from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome, CopyAlarms
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.offered_files import remove_offered
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.pace import Times
 from jumpmq.store import losses, schema, stream_damage
 from jumpmq.store.errors import StoreError
@@ -256,7 +256,7 @@ class KeptCopy:
 
     # --- serving ---
 
-    async def release(self, target: Replica | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
+    async def release(self, target: ReplicaId | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
         """Release the home after the close of its store: any electable replica may lead at once. If no other replica
         leads, this replica claims a new epoch.
 

@@ -42,7 +42,7 @@ from jumpmq.nodes.transport.link import SentTurns
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.queues.clock import boot_time, until_tick
-from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
+from jumpmq.replication.configuration import Configuration, ConfigurationError, ReplicaId, node_of
 from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
 from jumpmq.replication.wanted import Wanted
@@ -169,7 +169,7 @@ class NodeCopies:
         self._announced: Announced | None = None  # None before the start
         self._is_stopping = False
         self._prepare: Callable[[], None] | None = None
-        self._target: Replica | None = None  # the next leader of the own home
+        self._target: ReplicaId | None = None  # the next leader of the own home
 
     # --- life ---
 
@@ -442,7 +442,7 @@ class NodeCopies:
                 return int(worker)
         return 1
 
-    def _heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> Replica | None:
+    def _heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> ReplicaId | None:
         """Return the replica that should lead a home next; None for no change.
 
         Args:
@@ -464,7 +464,7 @@ class NodeCopies:
         of_node = [one for one in ready if node_of(one) == node]
         return next(iter(of_node or (ready if any_node else ())), None)
 
-    def _sound_others(self, home: int, known: Configuration) -> list[Replica]:
+    def _sound_others(self, home: int, known: Configuration) -> list[ReplicaId]:
         """Return the replicas at other nodes in the set of a home that are not known to be damaged."""
         unsound = {self.me.node, *self.damaged_at(home)}
         return [one for one in known.set if node_of(one) not in unsound]

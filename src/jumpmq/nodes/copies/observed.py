@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from jumpmq.broker.copies import CopyChanges
-from jumpmq.replication.configuration import Configuration, Replica
+from jumpmq.replication.configuration import Configuration, ReplicaId
 
 SAMPLES = 7200
 """Maximum number of recorded ends of the log, half a second apart: an hour. A longer lag is reported as an hour."""
@@ -22,7 +22,7 @@ class ObservedCopies:
 
     def __init__(self) -> None:
         self.changes = CopyChanges()
-        self.lag_seconds: dict[Replica, float] = {}
+        self.lag_seconds: dict[ReplicaId, float] = {}
         # Ends of the log, with the times of their first observation.
         self._ends: deque[tuple[int, float]] = deque(maxlen=SAMPLES)
 
@@ -41,7 +41,7 @@ class ObservedCopies:
             failovers=changes.failovers + (after.epoch > before.epoch and not hands_over),
         )
 
-    def on_stored(self, end: int, stored: Mapping[Replica, int], now: float) -> None:
+    def on_stored(self, end: int, stored: Mapping[ReplicaId, int], now: float) -> None:
         """Record the end of the log, and the positions stored by followers.
 
         Args:

@@ -9,7 +9,7 @@ stored.
 import zlib
 from collections.abc import Iterator
 
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.frames import Data
 from jumpmq.replication.lineage import Lineage, Stretch, end_of, position_at, segment_at
 from jumpmq.store.block_format import BLOCK
@@ -154,14 +154,14 @@ class Incoming:
     def next_is(self, end: int, number: int | None) -> None:
         """Set the number of the next commit at the end of the log; drop the octets of an incomplete commit."""
         self._end, self._number = end, number
-        self._checks: tuple[Replica, CommitChecks] | None = None  # the shipped segment and its sender
+        self._checks: tuple[ReplicaId, CommitChecks] | None = None  # the shipped segment and its sender
 
-    def stop(self, peer: Replica) -> None:
+    def stop(self, peer: ReplicaId) -> None:
         """Drop the octets of an incomplete commit of a replica."""
         if self._checks is not None and self._checks[0] == peer:
             self._checks = None
 
-    def begin(self, peer: Replica, stretch: Stretch, end: int) -> None:
+    def begin(self, peer: ReplicaId, stretch: Stretch, end: int) -> None:
         """Begin a segment that a replica ships from its opening on, at the end of the copy's log.
 
         The next commit's number is known if the log ends in the preceding segment, and unknown if segments in between
@@ -170,7 +170,7 @@ class Incoming:
         follows = end == self._end and segment_at(end) + 1 == stretch.segment
         self._checks = peer, CommitChecks(stretch, self._number if follows else None)
 
-    def add(self, peer: Replica, data: Data, lineage: Lineage) -> Iterator[tuple[int, bytes]]:
+    def add(self, peer: ReplicaId, data: Data, lineage: Lineage) -> Iterator[tuple[int, bytes]]:
         """Add octets shipped by a replica; yields as :meth:`CommitChecks.add`.
 
         Args:

@@ -40,13 +40,13 @@ from jumpmq.replication.actions import (
     Sync,
 )  # fmt: skip
 from jumpmq.replication.catching_up import CatchingUp
-from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
+from jumpmq.replication.configuration import Configuration, ConfigurationError, ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
 from jumpmq.replication.lineage import Lineage, Stretch, before, offset_at, segment_at
 from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
-from jumpmq.replication.replica import Replica as Roles
+from jumpmq.replication.replica import Replica
 from jumpmq.store.indexing import Indexed
 
 FIXED_SEAT = Times(failover=math.inf)
@@ -147,10 +147,10 @@ class CopiedHome:
         alarm: CopyAlarms | None = None,
     ) -> None:
         self.number = number
-        self.me: Replica = f"{node}.{directory.noted.disk}"
+        self.me: ReplicaId = f"{node}.{directory.noted.disk}"
         self.alarm = alarm or CopyAlarms(number)
         copy = Copy(self.me, directory.noted.epoch, directory.noted.mark, directory.lineage, directory.kept)
-        self.roles = Roles(copy)
+        self.roles = Replica(copy)
         self._pace = Pace(self.roles, now(), times)
         self._directory = directory
         self._claims = claims
@@ -247,7 +247,7 @@ class CopiedHome:
 
     # --- the end of an epoch ---
 
-    def hand_over(self, target: Replica) -> bool:
+    def hand_over(self, target: ReplicaId) -> bool:
         """Offer leadership to a follower in the set; True if offered. Everything written must be complete."""
         actions = self.roles.hand_over(target)
         self._act(actions)
@@ -332,18 +332,18 @@ class CopiedHome:
 
     # --- sessions ---
 
-    def on_connected(self, peer: Replica) -> None:
+    def on_connected(self, peer: ReplicaId) -> None:
         self.note_kept()
         self._pace.on_connected(peer, now())
         self._act(self.roles.on_connected(peer))
 
-    def on_disconnected(self, peer: Replica) -> None:
+    def on_disconnected(self, peer: ReplicaId) -> None:
         self._shipping.stop(peer)
         self._incoming.stop(peer)
         self._pace.on_disconnected(peer, now())
         self._act(self.roles.on_disconnected(peer))
 
-    def on_frame(self, peer: Replica, frame: Frame) -> None:
+    def on_frame(self, peer: ReplicaId, frame: Frame) -> None:
         match frame:  # those of each commit first
             case Stored():
                 self._shipping.stored(peer, frame.position)
@@ -371,7 +371,7 @@ class CopiedHome:
             case _:
                 self._act(self.roles.on_frame(peer, frame))
 
-    def _on_data(self, peer: Replica, frame: Data) -> None:
+    def _on_data(self, peer: ReplicaId, frame: Data) -> None:
         """Pass whole commits to the replica. Damage ends the session, and has the leader verify its log."""
         try:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
@@ -381,22 +381,22 @@ class CopiedHome:
             self.send(peer, Unfit(frame.epoch, False, f"{self.me} refuses the data sent: {damage}"))
             self.drop(peer)
 
-    def send(self, peer: Replica, frame: Frame) -> int:
+    def send(self, peer: ReplicaId, frame: Frame) -> int:
         """Send a frame to a replica; return its size in octets, 0 without a session."""
         return self._sessions.send(self.number, peer, frame)
 
-    def pause(self, peer: Replica, octets: int) -> float:
+    def pause(self, peer: ReplicaId, octets: int) -> float:
         """Return the pause in seconds before octets are sent to a replica: a replica that catches up must not delay
         clients.
         """
         leader = self.roles.leader
         return 0.0 if leader is None or peer in leader.waits() else self._catching_up.pause(octets, now())
 
-    def drop(self, peer: Replica) -> None:
+    def drop(self, peer: ReplicaId) -> None:
         """End the session with a replica; a new session begins after a pause."""
         self._sessions.drop(self.number, peer)
 
-    def _on_gone(self, peer: Replica, reason: str) -> None:
+    def _on_gone(self, peer: ReplicaId, reason: str) -> None:
         self.note_kept()
         self.alarm(f"{peer}: {reason}")
         self.drop(peer)

@@ -13,11 +13,11 @@ from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.offered_files import OfferedFiles, damaged_segment
 from jumpmq.queues.clock import boot_time
 from jumpmq.replication.actions import Alarm, Send
-from jumpmq.replication.configuration import Replica, node_of
+from jumpmq.replication.configuration import ReplicaId, node_of
 from jumpmq.replication.frames import Frame, Manifest, Piece, Want
 from jumpmq.replication.joining import Clear, Install, Joining, Pages, Put, Step, pages_of
 from jumpmq.replication.lineage import Lineage, cut_to, from_segment, segment_at
-from jumpmq.replication.replica import Replica as Roles
+from jumpmq.replication.replica import Replica
 from jumpmq.store.background import Background
 from jumpmq.store.log import relative_name
 
@@ -104,15 +104,15 @@ class Exchanging(Protocol):
     """
 
     number: int
-    roles: Roles
+    roles: Replica
     fills_damaged: bool
     on_loss: Callable[[str], bool]
 
     @property
     def sealed(self) -> Lineage | None: ...
-    def send(self, peer: Replica, frame: Frame) -> int: ...
-    def drop(self, peer: Replica) -> None: ...
-    def pause(self, peer: Replica, octets: int) -> float: ...
+    def send(self, peer: ReplicaId, frame: Frame) -> int: ...
+    def drop(self, peer: ReplicaId) -> None: ...
+    def pause(self, peer: ReplicaId, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def doubt(self, reason: str, *, blocks: bool = False) -> None:
         """Mark the local copy as damaged, and have it replaced once another replica leads the home.
@@ -144,7 +144,7 @@ class FileExchange:
         self._silence = silence  # seconds without a frame until the files are asked for again
         self._directory = directory
         self._loop = asyncio.get_running_loop()
-        self._offered: dict[Replica, _FileOffer] = {}
+        self._offered: dict[ReplicaId, _FileOffer] = {}
         self._joining: Joining | None = None  # the current transfer to this copy
         self._came = 0.0  # time of its last input or request
         self._pages = Pages()  # received pages of the manifest
@@ -172,7 +172,7 @@ class FileExchange:
 
     # --- of a leader ---
 
-    def on_want(self, peer: Replica, want: Want) -> None:
+    def on_want(self, peer: ReplicaId, want: Want) -> None:
         """Send a manifest, or a piece of a file, to a member."""
         home = self._home
         leader, copy = home.roles.leader, home.roles.copy
@@ -265,7 +265,7 @@ class FileExchange:
 
     # --- of a member ---
 
-    def want(self, source: Replica, epoch: int) -> None:
+    def want(self, source: ReplicaId, epoch: int) -> None:
         """Begin or continue a join by files: the log ends before the start of the leader's log."""
         before = self._joining
         if before is None or (before.source, before.epoch) != (source, epoch):
@@ -275,7 +275,7 @@ class FileExchange:
         self._came = boot_time()
         self._join(self._joining.start())
 
-    def on_frame(self, peer: Replica, frame: Manifest | Piece) -> None:
+    def on_frame(self, peer: ReplicaId, frame: Manifest | Piece) -> None:
         """Process a page of a manifest, or a piece of a file, from the leader."""
         joining = self._joining
         if joining is None or peer != joining.source:

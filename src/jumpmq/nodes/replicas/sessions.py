@@ -33,7 +33,7 @@ from typing import Protocol
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import REPLICA
-from jumpmq.replication.configuration import Replica, node_of
+from jumpmq.replication.configuration import ReplicaId, node_of
 from jumpmq.replication.frames import VERSION, Frame, Hello, UnknownFrame, decode, encode
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ class Party(Protocol):
     """Receiver of a home's sessions."""
 
     @property
-    def me(self) -> Replica:
+    def me(self) -> ReplicaId:
         """Identity of the local replica."""
 
-    def on_connected(self, peer: Replica) -> None: ...
-    def on_disconnected(self, peer: Replica) -> None: ...
-    def on_frame(self, peer: Replica, frame: Frame) -> None: ...
+    def on_connected(self, peer: ReplicaId) -> None: ...
+    def on_disconnected(self, peer: ReplicaId) -> None: ...
+    def on_frame(self, peer: ReplicaId, frame: Frame) -> None: ...
 
 
 @dataclass
@@ -64,8 +64,8 @@ class _ReplicaSession:
 
     sent: int = 0
     received: int = 0
-    me: Replica = ""
-    peer: Replica = ""
+    me: ReplicaId = ""
+    peer: ReplicaId = ""
     up: bool = False
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
@@ -114,7 +114,7 @@ class ReplicaSessions:
                 session.up = False
                 session.stop_timer()
 
-    def send(self, home: int, peer: Replica, frame: Frame) -> int:
+    def send(self, home: int, peer: ReplicaId, frame: Frame) -> int:
         """Send a frame to a replica with a session; return its size in octets, 0 without a session."""
         if (link := self._link(home, peer)) is None:
             return 0
@@ -122,21 +122,21 @@ class ReplicaSessions:
         link.send_at_once(REPLICA, octets)
         return len(octets)
 
-    def send_all(self, home: int, peers: Iterable[Replica], frame: Frame) -> None:
+    def send_all(self, home: int, peers: Iterable[ReplicaId], frame: Frame) -> None:
         """Send a frame to the replicas with a session."""
         octets = encode(home, frame)
         for peer in peers:
             if (link := self._link(home, peer)) is not None:
                 link.send_at_once(REPLICA, octets)
 
-    def _link(self, home: int, peer: Replica) -> Link | None:
+    def _link(self, home: int, peer: ReplicaId) -> Link | None:
         """Return the link of the session with a replica; None without a session."""
         for (copied, at), session in self._sessions.items():
             if copied == home and session.up and session.peer == peer:
                 return self._links.to(at)
         return None
 
-    def drop(self, home: int, peer: Replica) -> None:
+    def drop(self, home: int, peer: ReplicaId) -> None:
         """End the session with a replica; a new session begins after a pause."""
         for (copied, at), session in list(self._sessions.items()):
             if copied == home and session.up and session.peer == peer:

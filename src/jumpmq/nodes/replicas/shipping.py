@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jumpmq.replication.configuration import Replica
+from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Complete, Data, Fetched, Frame, Segment
 from jumpmq.replication.lineage import Stretch, offset_at, position_at
@@ -50,10 +50,10 @@ class Shipping:
         self,
         directory: Path,
         copy: Copy,
-        send: Callable[[Replica, Frame], object],
-        send_all: Callable[[Iterable[Replica], Frame], object],
-        on_gone: Callable[[Replica, str], None],
-        pause: Callable[[Replica, int], float] = lambda peer, octets: 0.0,
+        send: Callable[[ReplicaId, Frame], object],
+        send_all: Callable[[Iterable[ReplicaId], Frame], object],
+        on_gone: Callable[[ReplicaId, str], None],
+        pause: Callable[[ReplicaId, int], float] = lambda peer, octets: 0.0,
         window: int = WINDOW,
         piece: int = PIECE,
     ) -> None:
@@ -64,24 +64,24 @@ class Shipping:
         self._send_all = send_all
         self._on_gone = on_gone
         self._pause = pause
-        self._followers: dict[Replica, _Follower] = {}
-        self._complete: dict[Replica, Complete] = {}  # complete positions to be sent to followers
+        self._followers: dict[ReplicaId, _Follower] = {}
+        self._complete: dict[ReplicaId, Complete] = {}  # complete positions to be sent to followers
         self._telling: asyncio.TimerHandle | None = None
 
-    def ship(self, peer: Replica, position: int, epoch: int) -> None:
+    def ship(self, peer: ReplicaId, position: int, epoch: int) -> None:
         """Ship to a replica from a position on, with all later writes."""
         self._begin(peer, _Follower(position, self._window), epoch)
 
-    def fill(self, peer: Replica, position: int, epoch: int) -> None:
+    def fill(self, peer: ReplicaId, position: int, epoch: int) -> None:
         """Ship the current log to a candidate from a position on, and report its end."""
         self._begin(peer, _Follower(position, self._window, until=self._copy.end), epoch)
 
-    def _begin(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
+    def _begin(self, peer: ReplicaId, follower: "_Follower", epoch: int) -> None:
         self.stop(peer)
         self._followers[peer] = follower
         follower.task = asyncio.get_running_loop().create_task(self._run(peer, follower, epoch), name=f"ship to {peer}")
 
-    def stop(self, peer: Replica) -> None:
+    def stop(self, peer: ReplicaId) -> None:
         """Stop shipping to a replica."""
         if (follower := self._followers.pop(peer, None)) is not None and follower.task is not None:
             follower.task.cancel()
@@ -93,7 +93,7 @@ class Shipping:
             self._telling.cancel()
             self._telling = None
 
-    def tell_complete(self, peer: Replica, frame: Complete) -> None:
+    def tell_complete(self, peer: ReplicaId, frame: Complete) -> None:
         """Send a follower the complete position soon. No client waits for the frame: one frame covers several
         commits.
         """
@@ -128,17 +128,17 @@ class Shipping:
             follower.commit_end = follower.at
         return True
 
-    def stored(self, peer: Replica, position: int) -> None:
+    def stored(self, peer: ReplicaId, position: int) -> None:
         """Note that a replica has stored the log up to a position."""
         if (follower := self._followers.get(peer)) is not None:
             follower.stored(position)
 
     @property
-    def positions(self) -> dict[Replica, int]:
+    def positions(self) -> dict[ReplicaId, int]:
         """End of the log sent to each follower so far."""
         return {peer: follower.at for peer, follower in self._followers.items()}
 
-    async def _run(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
+    async def _run(self, peer: ReplicaId, follower: "_Follower", epoch: int) -> None:
         file = _OpenFile()
         try:
             while follower.at < follower.until:
