@@ -44,6 +44,10 @@ def test_the_quick_start(tmp_path: Path) -> None:
     assert len(set(zip(orders["queue"].to_pylist(), orders["customer"].to_pylist(), strict=True))) == 500
 
 
+def test_a_broker_for_a_test_is_one_line(tmp_path: Path) -> None:
+    run(program("import jumpmq\n"), tmp_path)
+
+
 def test_every_file_that_the_readme_names_is_there() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)|`((?:tests|src|benchmarks)/[^`]*)`", README.read_text())
     missing = [path for pair in links for path in pair if path and not (README.parent / path).exists()]
