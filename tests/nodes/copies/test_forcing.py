@@ -31,11 +31,11 @@ KILLED = """
 import asyncio, os, signal, sys
 from jumpmq.cli.jumpmq import main
 from jumpmq.nodes.copies import restoring
-from jumpmq.nodes.replicas import claims, copy_directory
+from jumpmq.nodes.replicas import configuration_key, copy_directory
 from jumpmq.store import losses
 
 owner, name, when = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
-owner = {"losses": losses, "Claims": claims.Claims, "CopyDirectory": copy_directory.CopyDirectory}[owner]
+owner = {"losses": losses, "ConfigurationKey": configuration_key.ConfigurationKey, "CopyDirectory": copy_directory.CopyDirectory}[owner]
 called = getattr(owner, name)
 
 def end():
@@ -91,7 +91,7 @@ def last(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", ["CopyDirectory __init__", "losses write", "Claims swap"])
+@pytest.mark.parametrize("step", ["CopyDirectory __init__", "losses write", "ConfigurationKey swap"])
 def test_a_killed_command_is_repeated(last: list[str], step: str, when: str) -> None:
     directory, url = Path(last[3]), last[-1]
     killed = subprocess.run(

@@ -22,7 +22,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -61,10 +61,10 @@ class Machine:
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.term)
         await self.links.start()
-        claims = Claims(self.etcd, KEY)
+        key = ConfigurationKey(self.etcd, KEY)
         if self.number > 1:
-            copy = KeptCopy(1, LOG, directory_of(self.folder, self.number), self.node, claims, self.sessions, TIMES)
-            tasks = [asyncio.create_task(copy.keep()), asyncio.create_task(self.watch(claims, copy))]
+            copy = KeptCopy(1, LOG, directory_of(self.folder, self.number), self.node, key, self.sessions, TIMES)
+            tasks = [asyncio.create_task(copy.keep()), asyncio.create_task(self.watch(key, copy))]
             await self.ended.wait()
             for task in tasks:
                 task.cancel()
@@ -72,7 +72,7 @@ class Machine:
             await self.etcd.close()
             return
         directory = CopyDirectory(directory_of(self.folder, self.number), LOG)
-        self.home = CopiedHome(1, directory, self.node, claims, self.sessions, self, times=TIMES)
+        self.home = CopiedHome(1, directory, self.node, key, self.sessions, self, times=TIMES)
         while True:
             try:
                 await self.home.start()
@@ -83,11 +83,11 @@ class Machine:
         await self.home.close()
         await self.etcd.close()
 
-    async def watch(self, claims: Claims, copy: KeptCopy) -> None:
+    async def watch(self, key: ConfigurationKey, copy: KeptCopy) -> None:
         """Tell a copy of changes in etcd."""
         while True:
             with contextlib.suppress(EtcdError):
-                value, home = await claims.read(), copy.home
+                value, home = await key.read(), copy.home
                 if value is not None and home is not None:
                     home.on_value(value)
             await asyncio.sleep(0.2)

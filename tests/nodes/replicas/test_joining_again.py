@@ -9,7 +9,7 @@ from tests.nodes.homes import in_loop, until
 from tests.nodes.replicas.parties import Party, two
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.configuration import Configuration
@@ -50,15 +50,15 @@ async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(tm
     owner, leader = Owner(), Party("n1.a")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])
-        claims = Claims(client, "/home/7")
+        key = ConfigurationKey(client, "/home/7")
         async with two() as (first, second):
-            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner, times)
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", key, second, owner, times)
             try:
                 with pytest.raises(EtcdError, match="no configuration of home 7"):
                     await member.start()
                 value = Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, leader.me, (leader.me,))
-                assert await claims.swap(None, value) == value
-                assert await claims.swap(None, value.renewed()) == value, "another value is there"
+                assert await key.swap(None, value) == value
+                assert await key.swap(None, value.renewed()) == value, "another value is there"
                 await member.start()
                 first.join(7, leader)
                 await until(lambda: leader.told == [f"+{member.me}"])
@@ -77,11 +77,11 @@ async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(tmp_path
     owner, leader = Owner(), Party("n1.a")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])
-        claims = Claims(client, "/home/7")
+        key = ConfigurationKey(client, "/home/7")
         value = Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, leader.me, (leader.me,))
-        await claims.swap(None, value)
+        await key.swap(None, value)
         async with two() as (first, second):
-            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner, times)
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", key, second, owner, times)
             try:
                 await member.start()
                 (tmp_path / "7" / "replica.new").mkdir()
@@ -104,12 +104,12 @@ async def test_a_candidate_whose_disk_is_full_leaves_its_epoch_to_others(tmp_pat
     owner, directory = Owner(), CopyDirectory(tmp_path / "7", "log")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])
-        claims = Claims(client, "/home/7")
+        key = ConfigurationKey(client, "/home/7")
         me = f"n2.{directory.noted.disk}"
-        await claims.swap(None, Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, me, ("n1.a", me)))
+        await key.swap(None, Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, me, ("n1.a", me)))
         (tmp_path / "7" / "replica.new").mkdir()
         async with two() as (_, second):
-            member = CopiedHome(7, directory, "n2", claims, second, owner)
+            member = CopiedHome(7, directory, "n2", key, second, owner)
             try:
                 await member.start()
                 await until(lambda: owner.told)

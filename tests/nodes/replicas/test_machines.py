@@ -18,7 +18,7 @@ from tests.store.opened import Opened, killed_now
 from tests.waiting import until
 
 from jumpmq.nodes.etcd.client import Etcd
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.replication.configuration import Configuration, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at, segment_at
@@ -115,7 +115,7 @@ async def configured(folder: Path, count: int, url: str) -> None:
     value = Configuration(1, LOG, "n1", count, default_min(count), nodes, 1, disks[0], tuple(disks))
     client = Etcd([url])
     try:
-        assert await Claims(client, KEY).swap(None, value) == value
+        assert await ConfigurationKey(client, KEY).swap(None, value) == value
     finally:
         await client.close()
 
@@ -123,7 +123,7 @@ async def configured(folder: Path, count: int, url: str) -> None:
 async def configuration(url: str) -> Configuration:
     client = Etcd([url])
     try:
-        value = await Claims(client, KEY).read()
+        value = await ConfigurationKey(client, KEY).read()
         assert value is not None
         return value
     finally:

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import EtcdError
-from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.coming_files import DAMAGED, known_losses, set_aside, settle
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome, CopyAlarms
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.offered_files import remove_offered
@@ -75,7 +75,7 @@ class KeptCopy:
         log_id: identity of the home's log.
         directory: directory of the copy.
         node: node of this process.
-        claims, sessions, times: as for :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
+        key, sessions, times: as for :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
         server: serves the home while this copy's replica leads; None for a copy that never leads.
 
     Attributes:
@@ -93,7 +93,7 @@ class KeptCopy:
         log_id: str,
         directory: Path,
         node: str,
-        claims: Claims,
+        key: ConfigurationKey,
         sessions: ReplicaSessions,
         times: Times = FIXED_SEAT,
         server: HomeServer | None = None,
@@ -110,7 +110,7 @@ class KeptCopy:
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
         self._server = server
-        self._claims, self._sessions, self._times = claims, sessions, times
+        self._key, self._sessions, self._times = key, sessions, times
         self._over = asyncio.Event()  # set at the end of the replica
         self._hands_over = False  # True if the end of the epoch is intended
         self._rest = 0.0  # seconds before the next opening
@@ -143,7 +143,7 @@ class KeptCopy:
             await self._doubt()
         try:
             home = CopiedHome(
-                self.number, directory, self._node, self._claims, self._sessions, self, self._times, self._alarm
+                self.number, directory, self._node, self._key, self._sessions, self, self._times, self._alarm
             )
         except BaseException:
             await asyncio.to_thread(directory.close)

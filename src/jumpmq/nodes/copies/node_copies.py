@@ -34,7 +34,7 @@ from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd, answered_at_start
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.rebuilding import Rebuilding
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.timing import TIMING
@@ -345,9 +345,9 @@ class NodeCopies:
         if home != self.me.home:
             directory = directory / DIRECTORY / str(home)
         keys = self._keys
-        claims = Claims(self._etcd.client, keys.home(home), [self._etcd.is_ours], keys.led(home))
+        key = ConfigurationKey(self._etcd.client, keys.home(home), [self._etcd.is_ours], keys.led(home))
         times = Times(failover=float(self._config.failover_after))  # a leader's lease is two seconds for every value
-        copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, times, self)
+        copy = KeptCopy(home, log_id, directory, self.me.node, key, self._sessions, times, self)
         self.copies[home] = copy
         self._run(f"copy {home}", copy.keep())
 

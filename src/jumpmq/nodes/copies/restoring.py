@@ -18,7 +18,7 @@ from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, has
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
@@ -53,8 +53,8 @@ async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
 
 
 async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory: Path) -> tuple[Configuration, str]:
-    claims = Claims(client, keys.home(home), [has(keys.id, me.id)], keys.led(home))
-    value = await claims.read()
+    key = ConfigurationKey(client, keys.home(home), [has(keys.id, me.id)], keys.led(home))
+    value = await key.read()
     if value is None:
         raise EtcdError(f"etcd has no configuration of home {home}")
     said = [json.loads(found.value) for found in (await client.folder(keys.copies)).values]
@@ -81,7 +81,7 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
                 losses.write(directory, [*noted, (lost, time.time())])
         # The copy may lack what the home's process had at its last start; the operator accepts the loss.
         forget = [delete(keys.seen(await _process_of(client, keys, home)))] if lost or copy.damage else []
-        if await claims.swap(value, new, forget) != new:
+        if await key.swap(value, new, forget) != new:
             raise EtcdError("the home's configuration has just changed; check the configuration, and retry")
         return new, "; ".join(filter(None, [lost, copy.damage]))
     finally:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Protocol
 
 from jumpmq.nodes.etcd.client import EtcdError
-from jumpmq.nodes.replicas.claims import Asked, Claims
 from jumpmq.nodes.replicas.commit_checks import DamagedCommit, Incoming
+from jumpmq.nodes.replicas.configuration_key import ConfigurationKey, ConfigurationRequests
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Know, Remove
 from jumpmq.nodes.replicas.file_exchange import FileExchange
@@ -117,7 +117,7 @@ class CopiedHome:
         number: number of the home.
         directory: the opened copy; closed at the end.
         node: node of this process.
-        claims: the configuration in etcd.
+        key: the configuration in etcd.
         sessions: sessions with other replicas.
         home: owner of the replica.
         times: bounds for timing.
@@ -140,7 +140,7 @@ class CopiedHome:
         number: int,
         directory: CopyDirectory,
         node: str,
-        claims: Claims,
+        key: ConfigurationKey,
         sessions: ReplicaSessions,
         home: CopyOwner,
         times: Times = FIXED_SEAT,
@@ -153,7 +153,7 @@ class CopiedHome:
         self.roles = Replica(copy)
         self._pace = Pace(self.roles, now(), times)
         self._directory = directory
-        self._claims = claims
+        self._key = key
         self._sessions = sessions
         self._home = home
         self._times = times
@@ -173,7 +173,7 @@ class CopiedHome:
         send_all = partial(sessions.send_all, number)
         self._shipping = Shipping(directory.directory, copy, self.send, send_all, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
-        self._asked = Asked(claims, number, self.on_value, self.on_value, self.alarm)
+        self._asked = ConfigurationRequests(key, number, self.on_value, self.on_value, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self._renews = False  # True if the disk takes a new identity at the close
@@ -186,7 +186,7 @@ class CopiedHome:
         Raises:
             EtcdError: etcd cannot be asked, or has no configuration of the home.
         """
-        value = await self._claims.read()
+        value = await self._key.read()
         if value is None:
             raise EtcdError(f"etcd has no configuration of home {self.number}")
         self.on_value(value)

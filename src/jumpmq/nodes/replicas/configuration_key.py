@@ -1,4 +1,4 @@
-"""Access to the configuration of a home in etcd: reads, and changes by compare-and-swap of its octets."""
+"""The configuration of a home in etcd: reads, and changes by compare-and-swap of the value's octets."""
 
 import asyncio
 import logging
@@ -12,8 +12,8 @@ from jumpmq.replication.configuration import Configuration, ConfigurationError
 log = logging.getLogger(__name__)
 
 
-class Claims:
-    """Access to the key of a home.
+class ConfigurationKey:
+    """The key of a home in etcd, with the home's configuration as value.
 
     Args:
         etcd: the client.
@@ -61,11 +61,11 @@ class Claims:
         return _parsed(read[0].values[0].value) if read[0].values else None
 
 
-class Asked:
+class ConfigurationRequests:
     """Requests of a replica to etcd; the answers come through callbacks.
 
     Args:
-        claims: the configuration in etcd.
+        key: the configuration in etcd.
         number: number of the home.
         on_value: called with the answer to a swap.
         on_read: called with the answer to a read.
@@ -74,13 +74,13 @@ class Asked:
 
     def __init__(
         self,
-        claims: Claims,
+        key: ConfigurationKey,
         number: int,
         on_value: Callable[[Configuration], None],
         on_read: Callable[[Configuration, Read], None],
         alarm: Callable[[str], None],
     ) -> None:
-        self._claims = claims
+        self._key = key
         self._number = number
         self._on_value = on_value
         self._on_read = on_read
@@ -107,18 +107,18 @@ class Asked:
 
     async def _swap(self, swap: Swap) -> None:
         try:
-            value = await self._claims.swap(swap.old, swap.new)
+            value = await self._key.swap(swap.old, swap.new)
         except EtcdError as error:
-            log.info("home %d: a change of its configuration has no answer: %s", self._number, error)
+            log.info("home %d: etcd has not answered a change of the configuration: %s", self._number, error)
             return
         if value is not None:
             self._on_value(value)
 
     async def _read(self, read: Read) -> None:
         try:
-            value = await self._claims.read()
+            value = await self._key.read()
         except EtcdError as error:
-            log.info("home %d: its configuration cannot be read: %s", self._number, error)
+            log.info("home %d: the configuration cannot be read: %s", self._number, error)
             return
         if value is None:
             self._alarm(f"etcd has no configuration of home {self._number}")
