@@ -167,7 +167,7 @@ def test_a_consumer_that_takes_everything_gets_it_in_steps(queue: ClassicQueue) 
     assert len(taker.bodies) == delivery.STEP
     while queue.ready_count:
         assert queue.wakes_at < NEVER
-        queue.look_after(clock.now())
+        queue.maintain(clock.now())
     assert taker.bodies == bodies
 
 
@@ -375,7 +375,7 @@ def test_a_queue_of_many_is_shortened_in_steps_and_says_how_long_it_is_meanwhile
     assert queue.ready_count == 4 * STEP
     while queue.ready_count > 10:
         assert queue.wakes_at < NEVER
-        queue.look_after(clock.now())
+        queue.maintain(clock.now())
     assert [body for body, _ in dead_letters.found] == [b"%d" % number for number in range(5 * STEP - 10)]
 
 
@@ -388,7 +388,7 @@ def test_what_is_purged_counts_at_once_and_is_settled_in_steps() -> None:
     push(queue, b"new")
     while queue.purging:
         assert account.by_kind["staged"] > 0
-        queue.look_after(clock.now())
+        queue.maintain(clock.now())
     assert ready(queue) == [b"new"]
     assert account.by_kind["staged"] == 0
     assert account.total == queue.memory
@@ -440,9 +440,9 @@ def test_what_may_die_later_stays_while_dead_letters_wait() -> None:
     push(queue, *[b"x"] * (3 * STEP))
     dead_letters.behind = True
     queue.set_limits(replace(queue.limits, max_length=10))
-    queue.look_after(clock.now())
+    queue.maintain(clock.now())
     assert (dead_letters.found, queue.ready_count) == ([], 3 * STEP)
     dead_letters.behind = False
     while queue.ready_count > 10:
-        queue.look_after(clock.now())
+        queue.maintain(clock.now())
     assert len(dead_letters.found) == 3 * STEP - 10

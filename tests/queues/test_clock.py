@@ -73,7 +73,7 @@ def test_a_stream_keeps_what_is_young(tmp_path: Path, monkeypatch: pytest.Monkey
                 one.published_at = clocks.wall()
                 stream.push([one])
                 files.flush()
-            stream.look_after(clock.now())
+            stream.maintain(clock.now())
 
         publish(3)
         clocks.ahead += hours * HOUR

@@ -162,7 +162,7 @@ class PagedQueue(RuleBasedStateMachine):
         self.queue.page_out(3 * OVERHEAD)
 
     @rule()
-    def look_after(self) -> None:
+    def maintain(self) -> None:
         self.queue.trim(0.0)
 
     @rule()
@@ -243,7 +243,7 @@ def serve_until(opened: Opened, queue: ClassicQueue, taker: Taker, count: int) -
 
     def served() -> bool:
         if queue.wakes_at < NEVER:
-            queue.look_after(clock.now())
+            queue.maintain(clock.now())
         return len(taker.held) >= count
 
     opened.work_until(served)
@@ -384,7 +384,7 @@ def test_octets_that_were_settled_before_a_restart_do_not_count(opened: Opened) 
     queue = stop(opened, queue)
     queue.set_limits(Limits(max_length_bytes=900))
     while queue.wakes_at < NEVER:
-        queue.look_after(clock.now())
+        queue.maintain(clock.now())
     assert queue.ready_count == 9
 
 

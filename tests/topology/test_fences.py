@@ -72,7 +72,7 @@ class Scaled(Built):
         while self.woken:
             queue = self.woken.pop()
             if not queue.deleted:
-                queue.look_after(clock.now())
+                queue.maintain(clock.now())
 
 
 def read(messages: list[Message]) -> list[str]:

@@ -162,7 +162,7 @@ class QueueContext:
         streams: stores the messages of streams; None for a temporary directory per stream.
         memory: account of messages in memory.
         dead_letters: publishes messages that leave a queue undelivered, if the queue has a dead letter exchange.
-        wake: called with a queue and the time of its next maintenance (see :meth:`Queue.look_after`).
+        wake: called with a queue and the time of its next maintenance (see :meth:`Queue.maintain`).
         epochs: assigns the owner epochs of queues.
         gate: restricts the deliveries of queues.
     """
@@ -636,7 +636,7 @@ class Queue(ABC):
             now: time by :mod:`~jumpmq.queues.clock`.
         """
 
-    def look_after(self, now: float) -> bool:
+    def maintain(self, now: float) -> bool:
         """Run due maintenance; return True if the queue's lease (``x-expires``) is over."""
         self.wakes_at = NEVER
         expires = self.limits.expires

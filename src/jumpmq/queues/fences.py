@@ -25,7 +25,7 @@ from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.marks import Mark
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
+from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, ignore_wait
 from jumpmq.queues.runs import body_octets
 from jumpmq.queues.slots import SlottedMessages, each, sums
 from jumpmq.store import Batch
@@ -369,7 +369,7 @@ class FencedMessages:
         for part in self._parts:
             part.close()
         self._pasts.clear()
-        self._prepare, self._arrived = for_nobody, nobody_waits
+        self._prepare, self._arrived = for_nobody, ignore_wait
 
     def page_out(self, kept: int) -> int:
         """Page out as :meth:`ReadyMessages.page_out`; waiting messages are paged completely."""

@@ -17,7 +17,7 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
+from jumpmq.queues.ready import ReadyMessages, for_nobody, ignore_wait
 from jumpmq.queues.runs import body_octets, by_priority
 from jumpmq.store import Batch
 from jumpmq.store.layout import octets
@@ -164,7 +164,7 @@ class PrioritizedMessages:
     def close(self) -> None:
         for level in self._levels.values():
             level.close()
-        self._prepare, self._arrived = for_nobody, nobody_waits
+        self._prepare, self._arrived = for_nobody, ignore_wait
 
     def page_out(self, kept: int) -> int:
         """As :meth:`ReadyMessages.page_out`, the lowest priority first."""

@@ -541,7 +541,7 @@ class ReadyMessages:
 
     def close(self) -> None:
         """Drop references to the deleted queue: a circle would wait for a full garbage collection."""
-        self._prepare, self._arrived, self._ahead = for_nobody, nobody_waits, None
+        self._prepare, self._arrived, self._ahead = for_nobody, ignore_wait, None
 
     # --- memory ---
 
@@ -676,5 +676,5 @@ def for_nobody(messages: list[Message]) -> None:
     """Discard messages read back only to be dropped."""
 
 
-def nobody_waits() -> None:
+def ignore_wait() -> None:
     """Do nothing: the queue of messages being read is deleted."""

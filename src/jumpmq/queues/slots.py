@@ -33,7 +33,7 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
+from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, ignore_wait
 from jumpmq.queues.runs import body_octets, by_slot, set_slots
 from jumpmq.store import Batch
 from jumpmq.store.layout import octets
@@ -551,7 +551,7 @@ class SlottedMessages:
     def close(self) -> None:
         for ready in self._lists.values():
             ready.close()
-        self._prepare, self._arrived = for_nobody, nobody_waits
+        self._prepare, self._arrived = for_nobody, ignore_wait
 
     def page_out(self, kept: int) -> int:
         """Page out as :meth:`ReadyMessages.page_out`, slot by slot, with a part of ``kept`` per slot."""

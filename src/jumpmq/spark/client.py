@@ -84,7 +84,7 @@ class Client:
         """Convert a request's errors to this package's; after a request without an answer, use the next node."""
         broker = self._broker
         try:
-            with _said_here(broker):
+            with _converted_errors(broker):
                 yield
         except BrokerAway:
             if broker is self._broker:  # unless another thread has changed the node meanwhile
@@ -385,12 +385,12 @@ class Client:
         A broken answer is requested again. Messages received before are left out by queue and number, not by count: by
         then, different messages may be ready.
         """
-        had = Had()
+        received = ReceivedMessages()
         body = body | {"columns": sorted({*columns, "queue", "seq"})}
 
         def rest() -> Iterator[pa.RecordBatch]:
-            for batch in had.others(self._answer(*path, body=body)):
-                had.add(batch)
+            for batch in received.unreceived(self._answer(*path, body=body)):
+                received.add(batch)
                 yield batch
 
         return taken_up(self._retry_seconds, rest)
@@ -410,7 +410,7 @@ class Client:
         return self._broker.address
 
 
-class Had:
+class ReceivedMessages:
     """Messages received from an answer, to be left out of a repeated answer; 12 octets per message at most.
 
     Arrays of Python values import pandas, and computations import ``pyarrow.compute``: together 0.3 s per process. So
@@ -427,7 +427,7 @@ class Had:
         queues = batch.column("queue")
         self._batches.append((_only_value(queues) or queues.dictionary_encode(), bytes(octets)))
 
-    def others(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def unreceived(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the messages not yet received when the first of ``batches`` arrived."""
         had = self._by_queue()
         for batch in batches:
@@ -473,7 +473,7 @@ def _only_value(column: pa.Array) -> str | None:
 
 
 @contextmanager
-def _said_here(broker: ManagementClient) -> Iterator[None]:
+def _converted_errors(broker: ManagementClient) -> Iterator[None]:
     """Convert errors of a request to errors of the package."""
     try:
         yield

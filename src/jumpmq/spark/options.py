@@ -274,7 +274,7 @@ def text(name: str, value: str) -> str:
     return value
 
 
-def some_text(name: str, value: str) -> str:
+def nonempty_text(name: str, value: str) -> str:
     """Return the text, refused if empty."""
     if not value:
         raise JumpMQError(f"option '{name}' must not be empty")
@@ -401,7 +401,7 @@ RESERVED = ("group", "lease", "sameEnds", "shareQueues")
 
 BROKER_OPTIONS: Reads = {
     "url": ("url", text),
-    "vhost": ("vhost", some_text),
+    "vhost": ("vhost", nonempty_text),
     "brokerretryseconds": ("retry_seconds", seconds(0)),
     "tlsca": ("ca", text),
     "tlscertificate": ("certificate", text),
@@ -410,11 +410,11 @@ BROKER_OPTIONS: Reads = {
 
 SOURCE_OPTIONS: Reads = {
     "exchange": ("exchange", text),
-    "queue": ("queue", some_text),
+    "queue": ("queue", nonempty_text),
     "queues": ("queues", _names),
     "columns": ("columns", _columns),
     "pattern": ("pattern", _pattern),
-    "group": ("group", some_text),
+    "group": ("group", nonempty_text),
     "maxmessagespertrigger": ("max_messages", count),
     "maxbytespertrigger": ("max_octets", count),
     "minmessagespertrigger": ("min_messages", count),

@@ -52,8 +52,8 @@ from jumpmq.spark.options import (
     Reads,
     broker_of,
     known,
+    nonempty_text,
     one_of,
-    some_text,
     text,
     truth,
     whole,
@@ -181,12 +181,12 @@ def _version(name: str, value: str) -> int:
 
 SINK_OPTIONS: Reads = BROKER_OPTIONS | {
     "exchange": ("exchange", _short(text)),
-    "queue": ("queue", _short(some_text)),
+    "queue": ("queue", _short(nonempty_text)),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
     "deadletterexchange": ("undelivered_to", text),
     "deliverymode": ("persistent", _delivery_mode),
     "persistent": ("persistent", truth),
-    "txnappid": ("app", _short(some_text)),
+    "txnappid": ("app", _short(nonempty_text)),
     "txnversion": ("version", _version),
 }
 
@@ -334,7 +334,7 @@ class MessageWriter:
                 place = reached()
                 if place is None or place["rows"] <= rows.digest.rows:
                     raise
-                rows.go_behind(place, table)
+                rows.skip_published(place, table)
         return written
 
     def _publish_chunk(
@@ -533,7 +533,7 @@ class UnpublishedRows:
         while (chunk := next(self._chunks, None)) is not None:
             yield chunk
 
-    def go_behind(self, place: Mapping[str, Any], chunk: pa.Table) -> None:
+    def skip_published(self, place: Mapping[str, Any], chunk: pa.Table) -> None:
         """Skip rows published meanwhile by a parallel task.
 
         Args:

@@ -67,7 +67,7 @@ class StartListener:
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's names, here and below)
         try:
-            table = look_at(self._spark, self._spark.streams._jsqm.get(event.id()))
+            table = check_query(self._spark, self._spark.streams._jsqm.get(event.id()))
             if table is not None:
                 self._claimed[str(event.runId())] = table
         except Exception:  # the query runs unchecked
@@ -89,7 +89,7 @@ class StartListener:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-def look_at(spark: SparkSession, query: Any) -> str | None:
+def check_query(spark: SparkSession, query: Any) -> str | None:
     """Check a starting query; return the table that the query has claimed, if any.
 
     Args:

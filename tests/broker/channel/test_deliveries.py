@@ -56,7 +56,7 @@ class Held(RuleBasedStateMachine):
     @rule(dropped=st.integers(0, 20))
     def park(self, dropped: int) -> None:
         """The bodies of the first are on disk."""
-        paged([one for some in self.held.look_at(3) for one in some][:dropped])
+        paged([one for some in self.held.unparked(3) for one in some][:dropped])
         for _ in self.held.park():
             pass
 
@@ -87,7 +87,7 @@ class Held(RuleBasedStateMachine):
         assert all(tag in self.held for tag in self.model)
         assert self.next not in self.held
         assert self.held.first_tag == next(iter(self.model), None)
-        parked = len(self.model) - sum(map(len, self.held.look_at(3)))
+        parked = len(self.model) - sum(map(len, self.held.unparked(3)))
         assert self.queue.memory == parked * (PARKED - OVERHEAD - len(PAGED))
 
 
@@ -112,6 +112,6 @@ def test_all_leave_in_order_or_the_last_first_some_at_a_time() -> None:
 def test_those_whose_bodies_are_on_disk_leave_in_smaller_steps() -> None:
     for steps in (Deliveries.forwards, Deliveries.backwards):
         held = filled(100)
-        for some in held.look_at(100):
+        for some in held.unparked(100):
             paged(some, octets=1 << 15)
         assert [len(some) for some in steps(held)] == [32, 32, 32, 4]

@@ -158,7 +158,7 @@ class RingWorld(World):
         while self.woken:
             queue = self.woken.pop()
             if not queue.deleted:
-                queue.look_after(clock.now())
+                queue.maintain(clock.now())
         super().step()
         if set(self.queues) != {one.name for one in self.built.vhost.queues.values() if one.message_count} | {
             binding.destination for binding in self.exchange.bindings

@@ -44,13 +44,13 @@ heap.KeptMemory(MemoryAccount(limit=3200 << 20))
 freed = heap.FreedMemory(MemoryAccount())
 held = [b"x" * 100_000 for _ in range(400)]
 pins = [b"x" * 2_000 for _ in range(100)]
-freed.look_at_rest(0)
+freed.return_at_intervals(0)
 full = freed._beside()
 held.clear()
-freed.look_at_rest(0)
+freed.return_at_intervals(0)
 print(full - freed._beside())
 heap.RETRIED = 0.0
-freed.look_at_rest(0)
+freed.return_at_intervals(0)
 print(full - freed._beside())
 """
 

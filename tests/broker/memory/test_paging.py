@@ -273,10 +273,10 @@ def test_freed_memory_goes_back_to_the_system_a_little_at_a_time() -> None:
 def test_memory_of_many_objects_that_are_gone_goes_back_though_little_was_held() -> None:
     freed = FreedMemory(MemoryAccount())
     objects = [bytearray(600) for _ in range(FEWER)]  # beyond what Python keeps for small objects
-    freed.look_at_rest(0)
+    freed.return_at_intervals(0)
     stay = objects[::100]
     before = weighed()
     del objects
-    freed.look_at_rest(0)
+    freed.return_at_intervals(0)
     assert weighed() < before - FEWER * 300
     assert len(stay) == FEWER // 100

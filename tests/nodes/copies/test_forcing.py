@@ -35,7 +35,12 @@ from jumpmq.nodes.replicas import configuration_key, copy_directory
 from jumpmq.store import losses
 
 owner, name, when = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
-owner = {"losses": losses, "ConfigurationKey": configuration_key.ConfigurationKey, "CopyDirectory": copy_directory.CopyDirectory}[owner]
+classes = {
+    "losses": losses,
+    "ConfigurationKey": configuration_key.ConfigurationKey,
+    "CopyDirectory": copy_directory.CopyDirectory,
+}
+owner = classes[owner]
 called = getattr(owner, name)
 
 def end():

@@ -243,7 +243,7 @@ class Channel:
             self.turns.look_later(self)
         return confirms.waiting
 
-    def look_at_confirms(self) -> None:
+    def check_confirms(self) -> None:
         """Check for a publish that delays later confirms, and then send the delayed confirms."""
         if self.confirms is not None:
             self.confirms.look()

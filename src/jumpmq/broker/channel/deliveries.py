@@ -77,7 +77,7 @@ class Deliveries:
             if not isinstance(piece, _ParkedPiece):
                 yield from (held for held in piece.items() if held[0] < tag)
 
-    def look_at(self, count: int) -> Iterator[list[Message]]:
+    def unparked(self, count: int) -> Iterator[list[Message]]:
         """Yield all deliveries except parked ones, up to ``count`` at a time; deliveries may be added and taken between
         two steps."""
         for piece in list(self._pieces.values()):

@@ -65,7 +65,7 @@ class Publisher(Protocol):
 class HeldUp(Protocol):
     """Interface of a channel with a publish delaying other publishers' confirms."""
 
-    def look_at_confirms(self) -> None:
+    def check_confirms(self) -> None:
         """Check for a publish holding up others; the others' confirms are then sent."""
 
 
@@ -192,7 +192,7 @@ class Turns:
     def look_later(self, channel: HeldUp) -> None:
         """Schedule a check of a channel's confirms, within :data:`LOOK_INTERVAL`."""
         if not self._held_up:
-            self._loop.call_later(LOOK_INTERVAL, self._look_at_held_up)
+            self._loop.call_later(LOOK_INTERVAL, self._check_held_up)
         self._held_up.add(channel)
 
     def note_sent(self, source: int, part: Part) -> None:
@@ -292,24 +292,24 @@ class Turns:
     def _on_complete(self) -> None:
         """Send answers and confirms after a completion."""
         self._send_deferred()
-        self.look_at_receipts()
+        self.check_receipts()
         if not self._depth:
             self._write()
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
             while self._paused:
                 self._paused.pop().wait_for_disk(False)
 
-    def look_at_receipts(self) -> None:
+    def check_receipts(self) -> None:
         """Send confirms to publishers whose receipts are no longer pending."""
         for waiting in self._unconfirmed.values():
             while waiting and waiting[0][0].state is not PENDING:
                 for channel in waiting.popleft()[1]:
                     channel.send_confirms()
 
-    def _look_at_held_up(self) -> None:
+    def _check_held_up(self) -> None:
         channels, self._held_up = self._held_up, set()
         for channel in channels:
-            channel.look_at_confirms()
+            channel.check_confirms()
         self._write()
 
     def _send_deferred(self) -> None:

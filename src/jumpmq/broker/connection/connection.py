@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             nbytes += self._read_bodies(now + SLICE)
         if nbytes >= READ_SIZE:
-            self.reading.let_others()
+            self.reading.yield_to_others()
 
     def _read_bodies(self, until: float) -> int:
         """Read large bodies directly into their memory, unlike the event loop; return the octets read.

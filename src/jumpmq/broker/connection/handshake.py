@@ -151,9 +151,9 @@ class ClientHandshake:
         certificate = self._certificate()
         if method.mechanism == "EXTERNAL" and certificate is not None:
             self._claimed = login_name(certificate, self._services.config.tls_login_from) or ""
-            vouched_for = authenticator.vouched_for(self._claimed, peer_host)
-            authenticator.count("amqp091", vouched_for)
-            return Principal(self._claimed) if vouched_for else None
+            accepts_certificate_user = authenticator.accepts_certificate_user(self._claimed, peer_host)
+            authenticator.count("amqp091", accepts_certificate_user)
+            return Principal(self._claimed) if accepts_certificate_user else None
         self._claimed, password = login.read_credentials(method.mechanism, method.response)
         return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
 

@@ -58,7 +58,7 @@ class Reading:
             self._transport.pause_reading()
         self.waits |= reason
 
-    def let_others(self) -> None:
+    def yield_to_others(self) -> None:
         """Pause reading until the other clients have been polled: libuv would read up to 32 times in a row."""
         if not self.waits:
             self.pause(Wait.OTHERS)

@@ -141,7 +141,7 @@ class FreedMemory:
         """Return memory if enough was freed; to be called after bodies were freed."""
         self._look(SLACK)
 
-    def look_at_rest(self, wanted: int) -> None:
+    def return_at_intervals(self, wanted: int) -> None:
         """As :meth:`look`, to be called at intervals.
 
         Args:

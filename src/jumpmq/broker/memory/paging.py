@@ -43,7 +43,7 @@ LOOKED_AT_ONCE = 2000
 class PageableDeliveries(Protocol):
     """The unacknowledged deliveries of a channel."""
 
-    def look_at(self, count: int) -> Iterator[list[Message]]:
+    def unparked(self, count: int) -> Iterator[list[Message]]:
         """Yield all deliveries not parked, up to ``count`` at once; deliveries may come and go meanwhile."""
 
     def park(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class Paging:
         if time.monotonic() >= self._rested_at + REST and not self._at_work:
             self._rested_at = time.monotonic()
             most = max(self._most, self._most_before)
-            self._freed.look_at_rest(most)
+            self._freed.return_at_intervals(most)
             self._most, self._most_before = self._account.total, self._most
             # Messages published while others were freed lie scattered between the freed ones, and each may keep a
             # megabyte from being returned: the passes after a fall page these messages, too.
@@ -149,7 +149,7 @@ class Paging:
 
     def _page_deliveries(self) -> Iterator[None]:
         for deliveries in list(self._deliveries()):
-            for messages in deliveries.look_at(HELD_AT_ONCE):
+            for messages in deliveries.unparked(HELD_AT_ONCE):
                 if not self._account.tight:
                     return
                 for _, queue, share in by_holder(messages):

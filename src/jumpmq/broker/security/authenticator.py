@@ -109,7 +109,7 @@ class Authenticator:
         async with self._threads.turn(""):
             return await self._threads.run(hash_password, password)
 
-    def vouched_for(self, user: str, peer_host: str) -> bool:
+    def accepts_certificate_user(self, user: str, peer_host: str) -> bool:
         """Return True if a user authenticated by certificate may log in from this address."""
         return user in self._topology.users and (user != "guest" or is_loopback(peer_host))
 

@@ -109,7 +109,7 @@ class Upkeep:
         until_due = until - SLICE / 2 if self._work else until
         with self._turns.turn():
             while self._due and self._due[0][0] <= clock.now() and time.perf_counter() < until_due:
-                self._look_after_next()
+                self._maintain_next()
             while self._work:
                 self._step()
                 if time.perf_counter() > until:
@@ -120,13 +120,13 @@ class Upkeep:
         elif self._due and self._due[0][0] < self._set_for:
             self._set_timer(self._due[0][0])
 
-    def _look_after_next(self) -> None:
+    def _maintain_next(self) -> None:
         at, _, held = heappop(self._due)
         queue = held()
         if queue is None or queue.wakes_at != at:
             return  # the queue is gone, or was maintained at an earlier time
         try:
-            if queue.look_after(clock.now()):
+            if queue.maintain(clock.now()):
                 self.on_lease_end(queue)
         except Exception:
             if queue.id not in self._failed:

@@ -37,7 +37,7 @@ class Access(Enum):
             raise Unauthorized(refusal)
 
 
-def sees_all(user: User) -> bool:
+def sees_all_vhosts(user: User) -> bool:
     """Return True if the user sees all virtual hosts."""
     return "administrator" in user.tags
 
@@ -52,7 +52,7 @@ def check_virtual_host(user: User, vhost: str) -> None:
     Raises:
         Unauthorized: the user has no permissions in the virtual host.
     """
-    if not sees_all(user) and vhost not in user.permissions:
+    if not sees_all_vhosts(user) and vhost not in user.permissions:
         raise Unauthorized("User not authorised to access virtual host")
 
 

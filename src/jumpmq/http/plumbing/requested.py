@@ -16,7 +16,7 @@ from starlette.requests import Request
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.http.plumbing.access import check_virtual_host, sees_all
+from jumpmq.http.plumbing.access import check_virtual_host, sees_all_vhosts
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.plumbing.json_body import read_object
 from jumpmq.http.schema.shapes import MAX_NAME, Shape
@@ -138,7 +138,7 @@ def visible_hosts(request: Request) -> list[VirtualHost]:
     """Return the virtual hosts whose queues, exchanges and bindings the user may see."""
     asking = user(request)
     hosts = broker(request).topology.vhosts.values()
-    return [host for host in hosts if sees_all(asking) or host.name in asking.permissions]
+    return [host for host in hosts if sees_all_vhosts(asking) or host.name in asking.permissions]
 
 
 def queue(request: Request) -> Queue:

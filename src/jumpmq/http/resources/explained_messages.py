@@ -71,7 +71,7 @@ def told(due: float) -> str:
 
 def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[Message]]]:
     for place, deliveries in held:
-        for messages in deliveries.look_at(LOOKED_AT_ONCE):
+        for messages in deliveries.unparked(LOOKED_AT_ONCE):
             yield place, messages
 
 

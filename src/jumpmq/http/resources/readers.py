@@ -21,7 +21,7 @@ from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing import sessions_of_readers as sessions
-from jumpmq.http.plumbing.access import sees_all
+from jumpmq.http.plumbing.access import sees_all_vhosts
 from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission, may_read
@@ -495,7 +495,7 @@ def _may_see(request: Request, group: ReaderGroup) -> bool:
     """Return True if a list for the user includes a group."""
     user = requested.user(request)
     return (
-        sees_all(user)
+        sees_all_vhosts(user)
         or group.user is None
         or group.name == owned(group.shown_name, requested.principal(request))
         or any(may_read(request, place.queue.vhost, place.queue.name) for place in group.places.values())

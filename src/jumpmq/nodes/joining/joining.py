@@ -205,7 +205,7 @@ class ClusterJoining:
         assert recovery is not None
         if not self._rejoins:
             begin = recovery.entry + AHEAD
-            more = knows_more(me, applied, begin) if kept_recovery(found) == recovery.before else None
+            more = reason_to_refuse(me, applied, begin) if kept_recovery(found) == recovery.before else None
             raise BrokerError(more or strayed(str(me), me.cluster))
         await bring_queues(self._etcd, self._keys, me.home, found)
         log.warning("%s takes the definitions of cluster '%s' in place of its own", me, me.cluster)
@@ -317,7 +317,7 @@ class ClusterJoining:
         """
         recovered = await self._etcd.get(self._keys.recovered)
         if recovered is not None and me.home and (is_stray or applied < (begin := int(recovered.value))):
-            if not is_stray and (more := knows_more(me, applied, begin)) is not None:
+            if not is_stray and (more := reason_to_refuse(me, applied, begin)) is not None:
                 raise BrokerError(more)
             name = self._keys.member(me.process)  # etcd has lost the list of members
             await self._etcd.transaction([absent(name)], [put(name, member_value(me.home, me))])
@@ -426,7 +426,7 @@ def set_back(cluster: str, entry: int, node: str = "this node") -> str:
     return f"etcd lacks {missing}, which {node} has: etcd was restored to an older state, or has lost its data"
 
 
-def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
+def reason_to_refuse(me: Membership, entry: int, recovered: int) -> str | None:
     """Return the reason why a node cannot follow a cluster that was recovered from fewer entries than the node has;
     None if the node can follow.
 

@@ -193,7 +193,7 @@ class ClusterLog(SharedLog):
         return asked
 
     @property
-    def taken_for_dead(self) -> int | None:
+    def home_taken_for_dead(self) -> int | None:
         """The home declared dead by the entry of :meth:`to_append`; None if the entry declares none dead. The entry may
         only be appended while that home is dead.
         """

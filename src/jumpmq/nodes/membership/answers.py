@@ -82,8 +82,8 @@ class Answers:
         if self.said < (applied := self._log.applied):
             me = self._etcd.me
             said = json.dumps({"home": me.home, "applied": applied})
-            said_here = put(self._etcd.keys.applied_by(me.process), said, self._lease.id)
-            await self._etcd.client.transaction([self._etcd.is_ours], [said_here])
+            converted_errors = put(self._etcd.keys.applied_by(me.process), said, self._lease.id)
+            await self._etcd.client.transaction([self._etcd.is_ours], [converted_errors])
             self.said = applied
 
     def applied(self, entry: int) -> None:

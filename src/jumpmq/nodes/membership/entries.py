@@ -16,7 +16,7 @@ from jumpmq.nodes.etcd.client import EtcdError, Value, absent, end_of, get, has,
 from jumpmq.nodes.etcd.keys import FORMAT, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.forgetting import Removal
-from jumpmq.nodes.joining.joining import SetBack, knows_more, other_format, set_back
+from jumpmq.nodes.joining.joining import SetBack, other_format, reason_to_refuse, set_back
 from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
 from jumpmq.nodes.log.compacting import compact_aside
 from jumpmq.nodes.log.snapshots import SnapshotHead
@@ -110,7 +110,7 @@ class EtcdEntries:
                 raise SetBack(set_back(me.cluster, 0))
             found, recovered, live = read
             begin = int(recovered.values[0].value) if recovered.values else 0
-            if (more := knows_more(me, self._log.entry, begin)) is not None:
+            if (more := reason_to_refuse(me, self._log.entry, begin)) is not None:
                 raise SetBack(more)
             self._live.found(live)
             self._live.serving -= serving
@@ -190,7 +190,7 @@ class EtcdEntries:
         if guard is None:
             return
         compare += guard
-        if (down := self._log.taken_for_dead) is not None:
+        if (down := self._log.home_taken_for_dead) is not None:
             other = await self._live.key_of(down)
             compare.append(absent(other))
         try:
@@ -253,8 +253,8 @@ class EtcdEntries:
         if entries.values:
             return
         if other in alive:
-            log.warning("home %d lives again: the home's queues stay", self._log.taken_for_dead)
-            self._log.withdraw(f"home {self._log.taken_for_dead} lives")
+            log.warning("home %d lives again: the home's queues stay", self._log.home_taken_for_dead)
+            self._log.withdraw(f"home {self._log.home_taken_for_dead} lives")
         elif not self._lease.is_held_by(lease):
             await self._lease.announce()  # etcd has declared this process dead, or was set back to an earlier start
         else:

@@ -136,7 +136,7 @@ class Lease:
         if epoch > self.epoch:
             self._superseded()
 
-    async def bury_workers(self) -> None:
+    async def forget_dead_workers(self) -> None:
         """Delete the keys of the node's ended processes, so that nothing waits for these processes."""
         found = await self._etcd.client.folder(f"{self._etcd.keys.live_node(self._etcd.me.node)}/")
         if found.values:

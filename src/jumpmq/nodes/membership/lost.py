@@ -12,7 +12,7 @@ from typing import Any
 
 from jumpmq.nodes.etcd.client import Found, delete, end_of, get, never, put
 from jumpmq.nodes.etcd.keys import Keys, number_of
-from jumpmq.nodes.joining.joining import Membership, knows_more, other_format, set_back
+from jumpmq.nodes.joining.joining import Membership, other_format, reason_to_refuse, set_back
 from jumpmq.nodes.log.cluster_log import Entry
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import EtcdEntries
@@ -72,7 +72,7 @@ class EtcdPoll:
             return set_back(self.me.cluster, 0), True
         if identity[0].value.decode() != self.me.id:
             return f"etcd has lost cluster '{self.me.cluster}', and has another one of that name", False
-        if recovered and (more := knows_more(self.me, self.number, int(recovered[0].value))) is not None:
+        if recovered and (more := reason_to_refuse(self.me, self.number, int(recovered[0].value))) is not None:
             return more, False
         if self.number and (not entries or not self._is_last(number_of(entries[0].key), entries[0].value)):
             return set_back(self.me.cluster, self.number), True

@@ -145,7 +145,7 @@ class Member:
         topology.listeners.append(self._follow)
         until_answered = self.etcd.until_answered
         if self._begins and not self.leads:  # otherwise other nodes may serve the node's other homes
-            await until_answered(self.lease.bury_workers)
+            await until_answered(self.lease.forget_dead_workers)
         await until_answered(self.lease.claim)
         links.epoch = self.lease.epoch
         await until_answered(self.lease.note)

@@ -12,7 +12,7 @@ once, with its queues. A publish takes this path:
 4. When the commit is complete, :meth:`_Incoming.send_confirms` answers with a record ``ANSWER``: the last complete
    batch, and the messages refused by queues.
 5. Back at the publisher's home, :meth:`Enqueue._answered` completes the parts (:meth:`_Outgoing.complete`), and
-   ``Turns.look_at_receipts`` has the channels send their confirms.
+   ``Turns.check_receipts`` has the channels send their confirms.
 
 When a link breaks, batches without an answer count as refused. The remote home may have them all the same: a publisher
 that publishes again may then have a message twice, as after any broken connection.
@@ -338,7 +338,7 @@ class Enqueue:
         if outgoing.holds:
             with self._turns.turn():
                 outgoing.lose()
-                self._turns.look_at_receipts()
+                self._turns.check_receipts()
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """See :class:`~jumpmq.broker.routing.sending.Sender`."""
@@ -357,7 +357,7 @@ class Enqueue:
         unit, count = ANSWERED.unpack_from(payload)
         places = range(ANSWERED.size, ANSWERED.size + count * REFUSED_MESSAGE.size, REFUSED_MESSAGE.size)
         outgoing.complete(unit, [REFUSED_MESSAGE.unpack_from(payload, place) for place in places])
-        self._turns.look_at_receipts()
+        self._turns.check_receipts()
         outgoing.forget_refused()
 
     # --- taking ---
@@ -456,4 +456,4 @@ class Enqueue:
         outgoing = self._outgoing.get(link.peer)
         if outgoing is not None and outgoing.link is link:
             outgoing.lose()
-            self._turns.look_at_receipts()
+            self._turns.check_receipts()

@@ -23,7 +23,7 @@ from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import taken_up
 from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
 from jumpmq.spark.rabbitmq.kinds import streams_among
-from jumpmq.spark.rabbitmq.link import NOT_FOUND, address_of, connect, said_here
+from jumpmq.spark.rabbitmq.link import NOT_FOUND, address_of, connect, converted_errors
 
 MOST_PREFETCH = 65535
 """Maximum prefetch of AMQP."""
@@ -105,7 +105,7 @@ class AMQPClient:
             raise JumpMQError(
                 "AMQP does not say which queues are bound to an exchange: name them, with option 'queue' or 'queues'"
             )
-        with said_here(self._address), connect(self._broker) as amqp:
+        with converted_errors(self._address), connect(self._broker) as amqp:
             counts = _counts(amqp, queues, missing)
             unknown = [name for name in counts if name not in self._streams]
             streams = streams_among(self._broker, amqp, unknown)
@@ -127,7 +127,7 @@ class AMQPClient:
         """
         for queue, first, last in slices:
             count = last - first + 1
-            with said_here(self._address), self._alone(queue, count) as amqp:
+            with converted_errors(self._address), self._alone(queue, count) as amqp:
                 yield from self._look(amqp, queue, count, columns)
 
     def cut(
@@ -147,7 +147,7 @@ class AMQPClient:
             nonlocal first, missing
             if first > last:
                 return
-            with said_here(self._address), connect(self._broker) as amqp:
+            with converted_errors(self._address), connect(self._broker) as amqp:
                 for found in _messages(amqp, stream, first, last):
                     offsets = [stream_offset(one) or 0 for one in found]
                     if missing is None and offsets[-1] + 1 - first != len(offsets):
@@ -165,7 +165,7 @@ class AMQPClient:
 
     def _lowest(self, stream: str) -> int:
         """Return the offset of a stream's first message."""
-        with said_here(self._address):
+        with converted_errors(self._address):
             return self._offsets([stream], "first", 1, {stream})[stream][0]
 
     def _bounds(self, counts: dict[str, int], timestamp: float | None) -> dict[str, dict[str, Any]]:

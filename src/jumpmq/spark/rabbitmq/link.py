@@ -35,7 +35,7 @@ def connect(broker: BrokerAddress) -> AMQPConnection:
         JumpMQError: user, password or virtual host are refused, or the URL makes no sense.
     """
     address = address_of(broker)
-    with said_here(address):
+    with converted_errors(address):
         try:
             return AMQPConnection(address, broker.tls.context() if address.tls else None)
         except InvalidRequest as error:
@@ -43,7 +43,7 @@ def connect(broker: BrokerAddress) -> AMQPConnection:
 
 
 @contextmanager
-def said_here(address: AMQPAddress) -> Iterator[None]:
+def converted_errors(address: AMQPAddress) -> Iterator[None]:
     """Convert errors of a connection to errors of the package."""
     try:
         yield

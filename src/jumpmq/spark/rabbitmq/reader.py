@@ -31,7 +31,7 @@ from jumpmq.spark.partitions import Division, pieces
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.rabbitmq.client import MOST_PREFETCH
 from jumpmq.spark.rabbitmq.columns import batch_of
-from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
+from jumpmq.spark.rabbitmq.link import address_of, connect, converted_errors
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
@@ -87,7 +87,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note the number of messages: later messages belong to the next query."""
-        with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
+        with converted_errors(address_of(self._options.broker)), connect(self._options.broker) as amqp:
             self._left = sum(amqp.declared(queue).message_count for queue in self._options.queues)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -97,7 +97,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         takeover = Patience(TAKEOVER)
         while True:
             try:
-                with said_here(address_of(self._options.broker)):
+                with converted_errors(address_of(self._options.broker)):
                     return self._next(start, most)
             except BrokerAway as error:
                 self._amqp = None

@@ -16,7 +16,7 @@ from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.patience import retried
 from jumpmq.spark.publishable import check_publishable, publishable
-from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
+from jumpmq.spark.rabbitmq.link import address_of, connect, converted_errors
 from jumpmq.spark.sink import REFUSED, SinkOptions, Written, tell
 
 WINDOW = 5_000
@@ -37,7 +37,7 @@ class AMQPWriter:
         if options.app is not None:
             raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP no record of batches is kept")
         self._options = options
-        with said_here(address_of(options.broker)), connect(options.broker) as amqp:
+        with converted_errors(address_of(options.broker)), connect(options.broker) as amqp:
             if options.queue is not None:
                 amqp.declared(options.queue)
             elif options.exchange:
@@ -52,7 +52,7 @@ class AMQPWriter:
             JumpMQError: the broker refused a row, or the row reached no queue; earlier rows are published.
         """
         written = Written()
-        with said_here(address_of(self._options.broker)), self._connect() as amqp:
+        with converted_errors(address_of(self._options.broker)), self._connect() as amqp:
             amqp.call(m.ConfirmSelect(), m.ConfirmSelectOk)
             for batch in batches:
                 rows = self._rows(publishable(batch, *self._options.names))
