@@ -43,8 +43,12 @@ def test_a_lost_node_is_one_warning_that_names_the_node() -> None:
     counts = ", ".join(f"home {number} has 2 of 3 copies" for number in (1, 4, 5))
     assert told.text == f"one is away: {counts}."
     assert told.advice.startswith("Start one.")
+    assert (
+        "`jumpmqctl drain --node one` and `jumpmqctl forget_cluster_node one` end its home, `jumpmqctl grow"
+        in told.advice
+    )
     (told,) = of_copies([home(number, {"one": "joining"}) for number in range(1, 6)])
-    assert told.text == f"one copies missing data: {counts}." and "Start" not in told.advice
+    assert told.text == f"one fetches missing data: {counts}." and "Start" not in told.advice
 
 
 def test_damage_of_all_complete_copies_has_other_advice_than_damage_of_one() -> None:
@@ -65,6 +69,9 @@ def test_homes_below_min_name_the_nodes_to_start() -> None:
     assert (told.kind, told.severity, told.name) == ("copies-below-min", "alarm", "one")
     assert told.text == "Nothing is confirmed at home 1: 1 of at least 2 copies are there."
     assert told.advice.startswith("Start the missing nodes: one is away, two is behind. ")
+    assert "`jumpmqctl set_copies 3 --home 1 --min 1` asks" in told.advice
+    (told,) = of_copies([home(1, {"one": "away", "two": "eligible"})], {1})
+    assert told.text.endswith(": 1 of at least 2 copies are there, and no node serves the home.")
 
 
 def test_a_running_node_whose_home_another_node_serves_is_named_with_the_way_to_return() -> None:

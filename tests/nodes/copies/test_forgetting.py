@@ -122,3 +122,15 @@ def test_a_home_that_another_node_can_serve_is_not_lost(cluster: Cluster) -> Non
     )
     until(lambda: "etcd notices" not in _refusal(cluster, ONE, 2, "--yes"))
     assert _refusal(cluster, ONE, 2, "--yes") == reason
+
+    until(lambda: any(one["kind"] == "copies-below-min" for one in cluster.ask("GET", "warnings", at=2)[1]))
+    told = {one["kind"]: one for one in cluster.ask("GET", "warnings", at=2)[1] if one["name"] == ONE}
+    assert told["copies-below-min"]["text"] == (
+        "Nothing is confirmed at home 1: 1 of at least 2 copies are there, and no node serves the home."
+    )
+    assert "`jumpmqctl set_copies 3 --home 1 --min 1` asks for no more" in told["copies-below-min"]["advice"]
+    assert f"`jumpmqctl drain --node {ONE}`, and then" in told["node-down"]["advice"]
+    assert cluster.output("-q", "list_copies", at=2).splitlines()[1].split("\t")[:3] == ["1", ONE, "none"]
+    cluster.output("set_copies", "3", "--home", "1", "--min", "1", at=2)
+    until(lambda: cluster.copies(1, at=2)["running"])
+    assert cluster.ask("GET", "queues/%2F/one", at=2)[1]["messages"] == 1

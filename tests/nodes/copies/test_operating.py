@@ -193,6 +193,8 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     count = cluster.ask("GET", "queues/%2F/q", at=1)[1]["messages"]
     lost = cluster.ask("GET", "nodes/one@host", at=1)[1]
     assert (lost["running"], lost["copies_led"], lost["copies_followed"]) == (False, 0, 1)
+    assert not lost["keeps_copies"]
+    assert cluster.copies(1, at=1)["running"]
     assert [(one["running"], one["served_by"], one["messages"]) for one in lost["workers"]] == [(False, leader, count)]
     there = cluster.ask("GET", f"nodes/{leader}", at=1)[1]
     assert (there["running"], there["copies_led"], len(there["workers"])) == (True, 1, 1)

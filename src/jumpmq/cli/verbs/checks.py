@@ -61,7 +61,10 @@ def _require_none(session: Session, node: str, nodes: list[dict[str, Any]], well
 
 def _alarms(nodes: list[dict[str, Any]]) -> list[str]:
     return [
-        f"{subject} alarm on node {one['name']}" for one in nodes for key, subject in ALARMS.items() if one.get(key)
+        f"{subject} alarm on node {one['name']}{' (see list_copies)' if key == 'copies_alarm' else ''}"
+        for one in nodes
+        for key, subject in ALARMS.items()
+        if one.get(key)
     ]
 
 

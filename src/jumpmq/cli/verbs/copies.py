@@ -64,6 +64,7 @@ Membership = Annotated[
 def list_copies(session: Session) -> None:
     """Lists the homes of the cluster: seat, serving node, and state of the copies.
 
+    `none` serves a home while its leader is unknown, or waits for copies.
     States of a copy: `in set`: stores each message before the message is confirmed. `joining`: still receives messages
     that it lacks. `away`: its node does not run. `eligible`: left a set that fell below `min`, and has all confirmed
     messages. `wanted` shows requests that are not fulfilled yet, `troubles` problems of a copy within the last minute.
@@ -74,12 +75,13 @@ def list_copies(session: Session) -> None:
 
 
 def _row(one: dict[str, Any]) -> list[Any]:
-    names = ("home", "seat", "leader", "epoch", "copies", "min", "in_set")
+    first = one["home"], one["seat"], one["leader"] if one.get("running", True) else "none"
+    names = ("epoch", "copies", "min", "in_set")
     members = ", ".join(f"{member['node']} {member['state']}{_lag(member)}" for member in one["members"])
     wanted = one["wanted"]
     asked = [f"{name} {wanted[name]}" for name in ("copies", "min", "leader") if wanted[name] != one[name]]
     troubles = "; ".join(f"{member['node']}: {member['trouble']}" for member in one["members"] if "trouble" in member)
-    return [*(one[name] for name in names), members, ", ".join(asked), troubles]
+    return [*first, *(one[name] for name in names), members, ", ".join(asked), troubles]
 
 
 def _lag(member: dict[str, Any]) -> str:

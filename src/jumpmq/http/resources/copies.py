@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -25,7 +27,8 @@ LEADER = Shape({"node": NAME}, required=("node",))
 
 async def listed(request: Request) -> Response:
     """``GET /api/copies``: the homes of the cluster with their copies, as etcd has them; empty without a cluster."""
-    return await answer_list(request, requested.broker(request).copies.listed(), _shown, ("home",))
+    broker = requested.broker(request)
+    return await answer_list(request, broker.copies.listed(), partial(_shown, broker.running_homes), ("home",))
 
 
 async def one_home(request: Request) -> Response:
@@ -34,7 +37,7 @@ async def one_home(request: Request) -> Response:
     found = (one for one in requested.broker(request).copies.listed() if one.home == home)
     if (copies := next(found, None)) is None:
         raise NotFound(f"no home {home}")
-    return answer_object(request, _shown(copies))
+    return answer_object(request, _shown(requested.broker(request).running_homes, copies))
 
 
 async def set_copies(request: Request) -> Response:
@@ -126,12 +129,13 @@ def _home(request: Request) -> int:
     return int(text)
 
 
-def _shown(copies: HomeCopies) -> dict[str, Any]:
+def _shown(running: Collection[int], copies: HomeCopies) -> dict[str, Any]:
     lags, ages = copies.lag_octets, copies.lag_seconds
     return {
         "home": copies.home,
         "seat": copies.seat,
         "leader": copies.leader,
+        "running": copies.home in running,
         "epoch": copies.epoch,
         "copies": copies.copies,
         "min": copies.min,

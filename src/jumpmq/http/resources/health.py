@@ -136,7 +136,7 @@ def _alarms(figures: Figures, reason: str, *, definitions: bool = True) -> JSONR
         nodes.setdefault(state.node.name, []).append(state)
     found = []
     for node, states in nodes.items():
-        found += [{"node": node, "resource": names[name]} for name in _short(states)]
+        found += [{"node": node, "resource": names[name]} | _reason(name, states) for name in _short(states)]
         if (complaint := _complaint(states)) is not None:
             found.append({"node": node, "resource": "commits", "reason": complaint})
         if losses := _losses(states):
@@ -146,6 +146,15 @@ def _alarms(figures: Figures, reason: str, *, definitions: bool = True) -> JSONR
     if down := figures.down():
         found.append({"node": next(iter(nodes)), "resource": "homes", "reason": _do_not_answer(down)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
+
+
+def _reason(name: str, states: list[HomeState]) -> dict[str, str]:
+    """Return the reason for an alarm of copies: the homes with too few copies; nothing for other alarms."""
+    if name != "copies":
+        return {}
+    homes = [state.home for state in states if name in state.short]
+    of = f"home {homes[0]} has" if len(homes) == 1 else f"homes {str(homes)[1:-1]} have"
+    return {"reason": f"{of} fewer than min copies: nothing is confirmed"}
 
 
 def _do_not_answer(homes: list[int]) -> str:

@@ -177,15 +177,16 @@ def _node(request: Request, name: str) -> dict[str, Any]:
 
 
 def _copies(broker: Broker, node: str) -> dict[str, int | bool]:
-    """Return the numbers of homes with copies that a node leads and follows, and True if a led home has too few copies;
-    nothing without a cluster.
+    """Return the numbers of homes with copies that a node leads and follows, and True if a led home has too few copies,
+    and if a process of the node keeps copies; nothing without a cluster.
     """
     if not (listed := broker.copies.listed()):
         return {}
     members = [one for one in listed if len(one.members) > 1 and node in one.members]
     led = sum(one.leader == node for one in members)
     lacks = any(one.stands for one in members if one.leader == node)
-    return {"copies_led": led, "copies_followed": len(members) - led, "copies_alarm": lacks}
+    keeps = any(node in one.online for one in members)
+    return {"copies_led": led, "copies_followed": len(members) - led, "copies_alarm": lacks, "keeps_copies": keeps}
 
 
 def _workers(request: Request, name: str) -> list[dict[str, Any]]:

@@ -7,13 +7,16 @@ from collections.abc import Collection, Iterator
 from jumpmq.broker.copies import HomeCopies
 from jumpmq.http.warnings.warning import Warning
 
-_DOES = {"away": "is away", "joining": "copies missing data", "eligible": "is behind"}
+_DOES = {"away": "is away", "joining": "fetches missing data", "eligible": "is behind"}
 """Descriptions of the states of a missing copy."""
 
 
-def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
+def of_copies(homes: Collection[HomeCopies], down: Collection[int] = ()) -> Iterator[Warning]:
     """Yield the warnings of homes with copies: one per seat of homes below ``min``, one per missing node, one per
     running node whose home another node serves, and one per copy with a problem.
+
+    Args:
+        down: numbers of the homes that no node serves.
     """
     for home in homes:
         for node, trouble in home.troubles.items():
@@ -28,12 +31,17 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
             for name in [home.seat] if home.stands else _missing(home):
                 (stand if home.stands else lack).setdefault(name, []).append(home)
     for seat, of_seat in stand.items():
-        counts = [f"home {one.home}: {one.in_set} of at least {one.min} copies are there" for one in of_seat]
+        counts = [
+            f"home {one.home}: {one.in_set} of at least {one.min} copies are there"
+            + (", and no node serves the home" if one.home in down else "")
+            for one in of_seat
+        ]
         missing = {node: state for one in of_seat for node, state in _missing(one).items()}
         nodes = ", ".join(f"{node} {_DOES[state]}" for node, state in missing.items())
+        asked = [f"set_copies {one.wanted_copies} --home {one.home} --min {max(one.in_set, 1)}" for one in of_seat]
         advice = (
             f"Start the missing nodes: {nodes}. Copies join by themselves. If a node is lost for good, "
-            "`jumpmqctl set_copies COUNT --home HOME --min MIN` asks for no more than the remaining copies."
+            f"{', '.join(f'`jumpmqctl {one}`' for one in asked)} asks for no more than the remaining copies."
         )
         text = f"Nothing is confirmed at {'; '.join(counts)}."
         yield Warning("copies-below-min", "alarm", "node", "", seat, text, advice)
@@ -43,9 +51,12 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
         text = f"{node} {_DOES[state]}: {', '.join(counts)}."
         advice = "Its copies catch up by themselves. Meanwhile the other copies store what is confirmed."
         if state == "away":
+            ends = ""
+            if any(one.seat == node for one in of_node):
+                ends = f"`jumpmqctl drain --node {node}` and `jumpmqctl forget_cluster_node {node}` end its home, "
             advice = (
-                f"Start {node}. {advice} If {node} is lost for good, `jumpmqctl grow NODE all` makes copies at another "
-                f"node, and then `jumpmqctl shrink {node}` ends this warning."
+                f"Start {node}. {advice} If {node} is lost for good, {ends}`jumpmqctl grow NODE all` makes copies at "
+                f"another node, and then `jumpmqctl shrink {node}` ends this warning."
             )
         yield Warning("copies-missing", "warning", "node", "", node, text, advice)
     yield from _served_elsewhere(homes)

@@ -27,7 +27,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
     """Yield the warnings of all nodes, as seen by this node."""
     for node, homes in broker.topology.nodes.items():
         if away := [absences.of[home] for home in homes if home in absences.of]:
-            yield _down(node, homes, away)
+            yield _down(node, homes, away, _copies_of(broker, [one.home for one in away]))
     states = broker.figures.states()
     for name, node_figures in broker.figures.nodes().items():
         yield from _alarms(node_figures)
@@ -71,7 +71,13 @@ def _standstill(states: list[HomeState]) -> Iterator[Warning]:
         )
 
 
-def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
+def _copies_of(broker: Broker, homes: list[int]) -> list[str]:
+    """Return the other nodes that have a copy of one of a node's homes."""
+    listed = (one for one in broker.copies.listed() if one.home in homes)
+    return sorted({node for one in listed for node in one.members if node != one.seat})
+
+
+def _down(node: str, homes: list[int], away: list[Absence], copies: list[str]) -> Warning:
     queues, messages = sum(one.queues for one in away), sum(one.messages for one in away)
     is_whole = len(away) == len(homes)
     if is_whole:
@@ -86,7 +92,13 @@ def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
     if messages:
         text += f", with {_count(messages, 'message')} when last seen"
     text += "." + _holes(away)
-    if is_whole:
+    if is_whole and copies:
+        advice = (
+            "Start the node, or wait some seconds: another node serves the queues if its copy is complete, and enough "
+            f"copies are there. `jumpmqctl list_copies` has the states of the copies at {', '.join(copies)}. If the "
+            f"node is lost for good: `jumpmqctl drain --node {node}`, and then `jumpmqctl forget_cluster_node {node}`."
+        )
+    elif is_whole:
         advice = (
             "Start the node: its queues return with their messages. Until then publishes to these queues are refused, "
             "and their consumers are cancelled. If the node is lost for good: jumpmqctl forget_cluster_node."

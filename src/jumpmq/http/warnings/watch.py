@@ -97,7 +97,8 @@ def _held(warning: Warning) -> float:
 
 async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
     """Return all warnings, alarms first."""
-    found, slices = [*of_nodes(broker, absences), *of_copies(broker.copies.listed())], broker.slices
+    down, slices = broker.topology.homes.keys() - broker.running_homes, broker.slices
+    found = [*of_nodes(broker, absences), *of_copies(broker.copies.listed(), down)]
     found += map(warning_of_move, standing_still(broker.figures.states()))
     async for exchange, parts in slices.through(await rings_with_traffic(broker)):
         found += [one async for one in warnings_of_ring(broker, exchange, parts)]

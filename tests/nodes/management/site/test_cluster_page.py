@@ -340,6 +340,9 @@ def test_copies_of_a_home_are_set_and_shown(tmp_path: Path, browser: Browser, pi
         row.get_by_text(f"served by {names[2]}").wait_for()
         api.request("PUT", "copies", "1", "leader", json={"node": names[1]})
         row.get_by_text("not its seat").wait_for()
+        seat = site.page.get_by_role("region", name=names[0], exact=True)
+        seat.get_by_text("only keeps copies").wait_for()
+        assert [text.strip() for text in seat.locator(".buttons").all_inner_texts()] == [""]
         site.picture("cluster-copies")
         assert problems(site.page) == []
         site.page.set_viewport_size({"width": 320, "height": 640})

@@ -16,7 +16,7 @@ export function Copies() {
   const table = html`<${LongTable} caption="Copies" rows=${data} text=${(one) => `${one.home} ${one.seat} ${one.leader}`} rowKey=${(one) => one.home} columns=${[
     { label: "Home", num: true, key: "home" },
     { label: "Seat", render: (one) => html`<a href=${link("nodes", one.seat)}>${one.seat}</a>` },
-    { label: "Served by", render: (one) => html`<a href=${link("nodes", one.leader)}>${one.leader}</a>${one.leader !== one.seat && html` <${Mark} state="warning">not its seat<//>`}` },
+    { label: "Served by", render: (one) => !one.running ? html`<${Mark} state="alarm">none<//>` : html`<a href=${link("nodes", one.leader)}>${one.leader}</a>${one.leader !== one.seat && html` <${Mark} state="warning">not its seat<//>`}` },
     { label: "In the set", render: inTheSet },
     { label: "Members", render: (one) => one.members.map((member) => html`<${Member} key=${member.node} ...${member} />`) },
     { label: "Wanted", render: wish },

@@ -59,9 +59,9 @@ function Picture({ nodes, causes }) {
           ${(rate > 0 || unsent > 0) && html`<text class=${`figures ${unsent > 1e6 ? "excess" : ""}`} x=${(x + u + 2 * over) / 4} y=${(y + v + 2 * under) / 4 + 4} text-anchor="middle">${unsent > 1e6 ? `${format.octets(unsent)} wait` : `${format.octets(rate)}/s`}</text>`}</g>`;
       })}
       ${nodes.map((one) => { const [x, y] = at.get(one.name); return html`<svg key=${one.name} x=${x - 100} y=${y - 21} width="200" height="42"><a href=${link("nodes", one.name)}><title>${one.name}</title>
-        <rect class=${`box ${!one.running || alarm(one.name) ? "excess" : ""}`} x="0.5" y="0.5" width="199" height="41" rx="6" />
+        <rect class=${`box ${(!one.running && !one.keeps_copies) || alarm(one.name) ? "excess" : ""}`} x="0.5" y="0.5" width="199" height="41" rx="6" />
         <text class="name" x="10" y="17">${one.name}</text>
-        <text class=${`figures ${one.running ? "" : "excess"}`} x="10" y="32">${one.running ? `${format.plural(one.workers.reduce((sum, each) => sum + each.queues, 0), "queue")} · ${format.short(one.workers.reduce((sum, each) => sum + each.messages, 0))} messages` : "down"}</text></a></svg>`; })}
+        <text class=${`figures ${one.running || one.keeps_copies ? "" : "excess"}`} x="10" y="32">${one.running ? `${format.plural(one.workers.reduce((sum, each) => sum + each.queues, 0), "queue")} · ${format.short(one.workers.reduce((sum, each) => sum + each.messages, 0))} messages` : one.keeps_copies ? "only keeps copies" : "down"}</text></a></svg>`; })}
     </svg>
   </section>`;
 }
@@ -95,9 +95,9 @@ function Box({ node, running, most, causes, again }) {
     ${!down && html`<p class="note">${format.plural(node.sockets_used, "connection")} · ${format.octets(node.mem_used)} of memory · ${node.disk_free == null ? "nothing on disk" : `${format.octets(node.disk_free)} of disk free`}</p>
     ${running.length > 1 && html`<p class="note links">Links: <${Links} node=${node} running=${running} /></p>`}`}
     ${person.may("administrator") && html`<div class="buttons">
-      ${(heirs.length ? queues : !down && running.length > 1) && html`<${Drain} node=${node.name} again=${again} />`}
+      ${(heirs.length ? queues > 0 : !down && running.length > 1) && html`<${Drain} node=${node.name} again=${again} />`}
       ${!down && html`<${Listeners} node=${node.name} clients=${node.sockets_used} />`}
-      ${down && (!heirs.length || !queues) && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
+      ${down && !node.keeps_copies && (!heirs.length || !queues) && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
       ${!down && node.name === person.node && node.workers.length > 1 && html`<${FewerWorkers} node=${node} again=${again} />`}
     </div>`}
   </section>`;
@@ -198,7 +198,7 @@ export function Node({ name }) {
   return html`<${Page} title=${name} kind="Node">
     <${Failure} error=${error} />
     <${Tiles}>
-      <${Tile} label="State" value=${node.running ? "runs" : "down"} state=${node.running ? "" : "alarm"} />
+      <${Tile} label="State" value=${node.running ? "runs" : node.keeps_copies ? "only keeps copies" : "down"} state=${node.running ? "" : node.keeps_copies ? "warning" : "alarm"} />
       <${Tile} label="Queues" value=${format.count(contents.queues)} />
       <${Tile} label="Messages" value=${node.running || heirs.length ? format.count(contents.messages) : "–"} />
       <${Tile} label="Connections" value=${told(node.sockets_used, format.count)} />
@@ -209,7 +209,7 @@ export function Node({ name }) {
       <${Tile} label="Files" value=${format.count(node.fd_used)} unit=${`of ${format.short(node.fd_total)}`} />`}
     <//>
     ${node.running && html`<${LiveCharts} url=${path("history", "nodes", name)} which=${["cpu", "memory", "connections", ...(node.disk_free == null ? [] : ["disk"])]} />`}
-    <p class="note">${heirs.length ? html`This node does not run. ${heirs.map((one) => html`<a key=${one} href=${link("nodes", one)}>${one}</a> `)}serves its queues, whose messages ${heirs.length > 1 ? "they have" : "it has"} copies of.` : node.running && node.copies_led ? "If this node fails, another one with a copy serves its durable queues." : node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
+    <p class="note">${heirs.length ? html`${node.keeps_copies ? "This node keeps copies, and serves its queues again about 30 seconds after its copies are in the set." : "This node does not run."} ${heirs.map((one) => html`<a key=${one} href=${link("nodes", one)}>${one}</a> `)}serves its queues, whose messages ${heirs.length > 1 ? "they have" : "it has"} copies of.` : node.running && node.copies_led ? "If this node fails, another one with a copy serves its durable queues." : node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
       ${node.running && html`<${About} node=${node} />`}
       ${node.running && html`<${Logins} node=${name} />`}
@@ -273,6 +273,7 @@ const LEVELS = ["debug", "info", "warning", "error", "critical", "none"];
 const told = (value, show) => (value == null ? "–" : show(value));
 
 function State({ node }) {
+  if (!node.running && node.keeps_copies) return html`<${Mark} state="warning">only keeps copies<//>`;
   if (!node.running) return html`<${Mark} state="alarm">down<//>`;
   if (node.mem_alarm || node.disk_free_alarm) return html`<${Mark} state="alarm">${node.mem_alarm ? "memory" : "disk"} alarm<//>`;
   return "runs";
