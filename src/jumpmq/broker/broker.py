@@ -98,7 +98,7 @@ class Broker(BrokerParts):
 
     @property
     def sender(self) -> Sender:
-        """Sender of messages to queues of remote homes."""
+        """Sender of messages to queues of other homes."""
         return self.peers.sender
 
     @property
@@ -281,7 +281,7 @@ class Broker(BrokerParts):
             waiting.cancel()
 
     def refused(self, sent: Sent) -> asyncio.Future[bool]:
-        """Return a future: True if a remote home has refused any of the messages sent.
+        """Return a future: True if another home has refused any of the messages sent.
 
         Call this before the next ``await``: the results are kept only until then.
         """

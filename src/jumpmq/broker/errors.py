@@ -6,7 +6,7 @@ class BrokerError(Exception):
 
 
 class HomeLeft(BrokerError):
-    """Everything at this home has moved to remote homes, and the home was removed from the broker."""
+    """Everything at this home has moved to other homes, and the home was removed from the broker."""
 
 
 class NotCommitted(Exception):
@@ -16,7 +16,7 @@ class NotCommitted(Exception):
 
 
 class HomeUnreachable(Exception):
-    """A remote home does not answer.
+    """Another home does not answer.
 
     Attributes:
         home: number of the home.

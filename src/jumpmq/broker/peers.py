@@ -36,7 +36,7 @@ from jumpmq.topology.declared import DeclaredQueue
 
 
 class Forwarding:
-    """A batch on the way to remote homes; the publisher waits for its end.
+    """A batch on the way to other homes; the publisher waits for its end.
 
     Attributes:
         homes: numbers of the destination homes.
@@ -129,7 +129,7 @@ class MoveFigures(NamedTuple):
 
 
 class PeerFigures(NamedTuple):
-    """Metrics of the links to remote homes.
+    """Metrics of the links to other homes.
 
     Attributes:
         links: for each home with a link: number of the home, octets waiting to be sent, octets sent.
@@ -219,7 +219,7 @@ class Lifecycle(Protocol):
         """
 
     async def join(self, broker: Restored) -> None:
-        """Establish links, catch up with the log of changes, join, and serve remote homes.
+        """Establish links, catch up with the log of changes, join, and serve other homes.
 
         Raises:
             BrokerError: this process cannot be part of the broker.
@@ -233,10 +233,10 @@ class PeerChannels(Protocol):
     """Channels between clients and queues of different homes."""
 
     def of(self, channel: Channel) -> RemoteChannels:
-        """Return the remote channels of a client's channel, for queues of remote homes."""
+        """Return the remote channels of a client's channel, for queues of other homes."""
 
     def served(self) -> list[Channel]:
-        """Return the local channels of clients of remote homes."""
+        """Return the local channels of clients of other homes."""
 
 
 class Peers(Protocol):
@@ -271,7 +271,7 @@ class Peers(Protocol):
     def homes(self) -> set[int]: ...
 
     def figures(self) -> PeerFigures:
-        """Return metrics of the links to remote homes."""
+        """Return metrics of the links to other homes."""
 
 
 Enter = Callable[[Opened], Awaitable[Peers]]
@@ -279,7 +279,7 @@ Enter = Callable[[Opened], Awaitable[Peers]]
 
 
 class _NoOutbox:
-    """Outbox of a single-process broker: no message is for a remote home."""
+    """Outbox of a single-process broker: no message is for another home."""
 
     is_full = False
 
@@ -300,7 +300,7 @@ class _NoOutbox:
 
 
 class _NoMoves:
-    """Moves of a single-process broker: no remote home exists."""
+    """Moves of a single-process broker: no other home exists."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
         return False
@@ -319,7 +319,7 @@ class _NoLifecycle:
         """Do nothing: changes are decided in the order of requests by the topology itself."""
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
-        """Do nothing: no message is on the way to a remote home."""
+        """Do nothing: no message is on the way to another home."""
 
     async def join(self, broker: Restored) -> None:
         """Return at once: no peer exists."""

@@ -11,8 +11,8 @@ A *home* is a number, a data directory and a process; a node has one home per wo
 serving        the process of a broker with several processes: broker, management, guests
 entering       entry of a process into a group of several (:func:`~jumpmq.nodes.entering.enter`)
 beginning      the definitions at a start: of the home's store, of the cluster, or of the first worker
-entry          the steps of a start among remote homes: log, restoring, links, joining; and the stop
-parts          the objects that act on records of remote homes, made and wired
+entry          the steps of a start among other homes: log, restoring, links, joining; and the stop
+parts          the objects that act on records of other homes, made and wired
 other_homes    the broker's protocol ``Peers``, by these objects
 timing         intervals and bounds of all packages, as one value
 transport/     links: one connection per pair of homes, with records in both directions, in order; calls for HTTP;
@@ -22,7 +22,7 @@ log/           the log of definitions that all homes replay (``shared_log``), wi
                etcd; its snapshots and compaction
 joining/       the entry of a node into its cluster, before it has definitions
 membership/    a node in its cluster: lease, live homes, entries in etcd, waiting answers, dead homes
-messages/      messages of a turn (``enqueue``), and messages kept until the remote home has them (``outbox``,
+messages/      messages of a turn (``enqueue``), and messages kept until the other home has them (``outbox``,
                ``taking``)
 channels/      channels of a client at the homes of its queues, consumers and members of groups there, usage of limits
 moves/         moves of queues and streams to other homes, removal of homes, changes of rings

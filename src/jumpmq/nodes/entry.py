@@ -1,4 +1,4 @@
-"""Entry of a process among remote homes at a start, and its exit; see :class:`~jumpmq.broker.peers.Lifecycle`."""
+"""Entry of a process among other homes at a start, and its exit; see :class:`~jumpmq.broker.peers.Lifecycle`."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ class ClusterMember(Protocol):
     Attributes:
         me: identity of the node.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
-        is_ready: tells whether a remote home has restored its queues, so that new queues may be placed there.
+        is_ready: tells whether another home has restored its queues, so that new queues may be placed there.
     """
 
     me: Membership
@@ -61,7 +61,7 @@ class HomeLifecycle:
     Args:
         local: the local home, with its initial definitions.
         opened: the data directory.
-        parts: handlers of records of remote homes; the links of a worker behind the first one listen already.
+        parts: handlers of records of other homes; the links of a worker behind the first one listen already.
         followed: the first worker's log; None at the first worker, and in a cluster.
         member: the node's membership of a cluster; None if the first home orders the log.
     """

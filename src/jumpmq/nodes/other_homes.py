@@ -1,4 +1,4 @@
-"""Remote homes of the broker as known to a single process."""
+"""Other homes of the broker as known to a single process."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jumpmq.topology import Topology
 
 
 class OtherHomes:
-    """Remote homes: see :class:`~jumpmq.broker.peers.Peers`. Made by :func:`~jumpmq.nodes.entering.enter`.
+    """Other homes: see :class:`~jumpmq.broker.peers.Peers`. Made by :func:`~jumpmq.nodes.entering.enter`.
 
     Args:
         config: settings, with the home and node of the member.
@@ -31,7 +31,7 @@ class OtherHomes:
         member: membership of this node in its cluster; None if the first home orders the log.
 
     Attributes:
-        links: links to remote homes.
+        links: links to other homes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Parts of a process acting on records of remote homes, made and wired before its links listen.
+"""Parts of a process acting on records of other homes, made and wired before its links listen.
 
 Records arrive as soon as a link is up, at a start even before the definitions. Each kind needs its handler by then.
 """
@@ -22,7 +22,7 @@ from jumpmq.nodes.transport.links import Links, Ways
 
 
 class Parts:
-    """The parts of a process that handle records of remote homes.
+    """The parts of a process that handle records of other homes.
 
     Args:
         config: settings, with the home of a member of a cluster.
@@ -31,16 +31,16 @@ class Parts:
 
     Attributes:
         ways: the sockets under the links.
-        links: links to remote homes.
-        enqueue: sends messages to queues of remote homes.
-        outbox: keeps messages of batches until remote homes have them.
-        taking: receives messages from the outboxes of remote homes.
+        links: links to other homes.
+        enqueue: sends messages to queues of other homes.
+        outbox: keeps messages of batches until other homes have them.
+        taking: receives messages from the outboxes of other homes.
         queue_moves: moves queues between homes.
         relocating: moves queues of this home to other homes; all queues when the home is removed.
         ring_changes: holds messages of moved keys until the earlier messages of the keys are delivered; served once
             queues are restored.
         usage: counts connections, channels and queues of users with limits; served once clients may connect.
-        channels: local clients' channels at remote homes.
+        channels: local clients' channels at other homes.
         served: remote clients' channels here.
         sessions: sessions of replicas; served once definitions are restored, while no home has copies yet.
         hand_over: passes clients to other processes of this machine; None without any.

@@ -74,7 +74,7 @@ class OwnerEpochs:
         return self.last
 
     def observe(self, number: int) -> None:
-        """Raise the numbers above a remote home's number, for keys that were passed on to this home."""
+        """Raise the numbers above another home's number, for keys that were passed on to this home."""
         if self.last < number <= LARGEST - AHEAD:
             self._reach(number)
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 FILE_NAME = "definitions"
 
 ON_WAY = 1 << 61
-"""Bit in a queue number for messages on the way to the queue, at a remote home."""
+"""Bit in a queue number for messages on the way to the queue, at another home."""
 
 AHEAD = 1 << 60
 """Bit in a queue number for messages from the queue's previous home: ordered before messages published now."""

@@ -265,7 +265,7 @@ class Store(Staging):
         self._lost = {}
 
     def bound_stream(self, log: StreamLog) -> None:
-        """Stage a record of a stream's content, for a new stream or for files from a remote home. Appended messages
+        """Stage a record of a stream's content, for a new stream or for files from another home. Appended messages
         need no call: they are in the log, and enter the index automatically.
         """
         self.put_text(kinds.STREAM, str(log.number), log.bounds.encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HANDED = "handed-over"
-"""File in the directory of a stream from a remote home, with the remote home's knowledge of the stream."""
+"""File in the directory of a stream from another home, with the other home's knowledge of the stream."""
 
 
 class Bounds(NamedTuple):

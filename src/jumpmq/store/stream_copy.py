@@ -1,4 +1,4 @@
-"""A stream segment copied from a remote home's disk, in pieces, and verified by checksums.
+"""A stream segment copied from another home's disk, in pieces, and verified by checksums.
 
 After an interruption, the undamaged chunks at the beginning stay, and the next attempt continues behind these chunks.
 """

@@ -37,7 +37,7 @@ UNCLAIMED = "unclaimed-streams"
 """Sibling directory for streams without a definition."""
 
 COMING = ".coming"
-"""Suffix of a directory with files being copied from a remote home's disk; the stream's number precedes it."""
+"""Suffix of a directory with files being copied from another home's disk; the stream's number precedes it."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of failing writes without a store."""
@@ -199,7 +199,7 @@ class StreamFiles:
         return copy
 
     def coming(self, number: int) -> Path:
-        """Return the directory for files copied from a remote home's stream, named by the stream's number at the remote
+        """Return the directory for files copied from another home's stream, named by the stream's number at the remote
         home.
 
         Raises:
@@ -228,7 +228,7 @@ class StreamFiles:
         return SegmentCopy(self._files, self.coming(number), first)
 
     def finish_coming(self, number: int, handed: HandedFiles | None) -> Path:
-        """Write the remote home's information, if given, and sync the names of the copied files. Return the directory.
+        """Write the other home's information, if given, and sync the names of the copied files. Return the directory.
         Callable from any thread.
 
         Raises:

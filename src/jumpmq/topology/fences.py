@@ -103,7 +103,7 @@ class MarkName(NamedTuple):
 
 
 class Others(Protocol):
-    """Remote homes, routing by rings of their own."""
+    """Other homes, routing by rings of their own."""
 
     def changed(self, number: int) -> None:
         """Report that this change of definitions has changed the bindings of a hash exchange here."""
@@ -115,17 +115,17 @@ class Others(Protocol):
         """Request the number of messages before markers of another home; the answer comes by :meth:`Fences.tell`."""
 
     def ended(self, mark: MarkName) -> None:
-        """Notify remote homes that no message is left before a marker here."""
+        """Notify other homes that no message is left before a marker here."""
 
 
 class NoOthers:
-    """No remote homes: the next step follows at once."""
+    """No other homes: the next step follows at once."""
 
     def changed(self, number: int) -> None:
         pass
 
     def wait(self, number: int) -> None:
-        raise AssertionError("a change without remote homes waits for none")
+        raise AssertionError("a change without other homes waits for none")
 
     def ask(self, home: int, marks: list[MarkName]) -> None:
         pass
@@ -158,7 +158,7 @@ class Fences:
         journal: keeps the records; None for no records.
 
     Attributes:
-        others: the remote homes; :data:`NO_OTHERS` without any, and before they are served.
+        others: the other homes; :data:`NO_OTHERS` without any, and before they are served.
         is_restoring: True while bindings are restored: no key moves.
     """
 
@@ -194,7 +194,7 @@ class Fences:
 
     @property
     def _is_shared(self) -> bool:
-        """True if remote homes exist, with possible messages even when this home has none."""
+        """True if other homes exist, with possible messages even when this home has none."""
         return len(self._topology.homes) > 1
 
     def after(self, exchange: Exchange, before: Before) -> None:
@@ -223,7 +223,7 @@ class Fences:
                     queue.renew_owners()
 
     def changed(self, exchange: Exchange) -> None:
-        """Handle changed bindings of an exchange, also of an unordered one: remote homes rely on the notification."""
+        """Handle changed bindings of an exchange, also of an unordered one: other homes rely on the notification."""
         if isinstance(exchange, HASH_EXCHANGES):
             self.others.changed(self._topology.deciding)
 
@@ -383,7 +383,7 @@ class Fences:
         return 0
 
     def tell(self, mark: MarkName, left: int) -> None:
-        """Update a marker with a remote home's number of messages before it."""
+        """Update a marker with another home's number of messages before it."""
         change = self._find(mark)
         there = None if change is None or mark.name in change.sources else change.marks.get(mark.name)
         if there is not None and there.left:
@@ -467,7 +467,7 @@ class Fences:
             self._open.setdefault((vhost, exchange), []).append(change)
 
     def count_restored(self) -> None:
-        """Note pending changes once all queues are restored. Messages of remote homes have arrived by then, or were
+        """Note pending changes once all queues are restored. Messages of other homes have arrived by then, or were
         lost with the links.
         """
         for change in list(self._all()):

@@ -232,7 +232,7 @@ class State:
         return self._make_contents(replace(definition, id=id | BEHIND, home=self.home, arguments=arguments))
 
     def make_departed(self, definition: QueueDefinition) -> Queue:
-        """Make the contents of a queue that moves from this home to a remote home."""
+        """Make the contents of a queue that moves from this home to another home."""
         departed = self._make_contents(replace(definition, id=definition.before, home=self.home))
         departed.moved = True
         return departed

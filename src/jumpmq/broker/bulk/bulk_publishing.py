@@ -56,7 +56,7 @@ MAX_BOUNDED_COPIES = 20_000
 
 
 Keep = Callable[[DeclaredQueue, list[Message]], None]
-"""Function that keeps messages for a queue of a remote home until their delivery to that home."""
+"""Function that keeps messages for a queue of another home until their delivery to that home."""
 
 
 class TooManyCopies(Exception):

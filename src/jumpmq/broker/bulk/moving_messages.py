@@ -53,7 +53,7 @@ class Running(Sliced, Protocol):
 
     @property
     def sender(self) -> Sender:
-        """Sender to queues of remote homes; without any, :data:`~jumpmq.broker.routing.sending.NOWHERE`."""
+        """Sender to queues of other homes; without any, :data:`~jumpmq.broker.routing.sending.NOWHERE`."""
 
     async def committed(self) -> None:
         """Wait until all changes are on disk."""
@@ -355,7 +355,7 @@ class _Moving:
         return refused | unroutable
 
     async def _settle_when_there(self, step: _Step) -> None:
-        """Wait until published messages are on the disks of streams and remote homes, then settle."""
+        """Wait until published messages are on the disks of streams and other homes, then settle."""
         await self._broker.committed()
         refused: set[int] = set()
         for sent in step.sent:

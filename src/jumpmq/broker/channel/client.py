@@ -75,7 +75,7 @@ class ChannelClient(CommitClient, Protocol):
         """Send deliveries at the end of the current work, or at once if much output is waiting."""
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """Relay deliveries from a remote home. The memory of ``frames`` is reused after this call."""
+        """Relay deliveries from another home. The memory of ``frames`` is reused after this call."""
 
     def defer_answers(self) -> None:
         """Hold the answers to the current read until all its changes are complete."""

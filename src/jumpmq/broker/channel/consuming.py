@@ -206,7 +206,7 @@ def _get_remote(
             channel.tally.get_no_ack += 1
         else:
             channel.tally.get += 1
-            message.body = b""  # the remote home has the body
+            message.body = b""  # the other home has the body
             channel.unacknowledged.add(tag, [message])
 
     waiting = channel.remote.get(queue, method, got, lambda answer: is_empty.append(True))

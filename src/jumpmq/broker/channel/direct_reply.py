@@ -66,7 +66,7 @@ class ReplyQueue:
 
 
 def home_of(channel: ReplyChannel, address: bytes) -> int | None:
-    """Return the remote home of an address; None for other addresses."""
+    """Return the home named by an address of another home; None for any other address."""
     if not address.startswith(PREFIX):
         return None
     number = address[len(PREFIX) :].partition(b".")[0]

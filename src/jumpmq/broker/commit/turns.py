@@ -48,7 +48,7 @@ class CommitClient(Protocol):
         """Pause or resume the client: True if the disk is too far behind for the client's messages."""
 
     def wait_for_home(self, behind: bool) -> None:
-        """Pause or resume the client: True if a remote home is too far behind."""
+        """Pause or resume the client: True if another home is too far behind."""
 
 
 class Publisher(Protocol):
@@ -196,10 +196,10 @@ class Turns:
         self._held_up.add(channel)
 
     def note_sent(self, source: int, part: Part) -> None:
-        """Note the messages given to a remote home by the end of the current turn. The part covers all of them.
+        """Note the messages given to another home by the end of the current turn. The part covers all of them.
 
         Args:
-            source: bit of the remote home.
+            source: bit of the other home.
         """
         self._sent[source] = part
 

@@ -550,7 +550,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gathered(sum(map(len, buffers)))
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """Relay deliveries from a remote home; large ones are written without a copy."""
+        """Relay deliveries from another home; large ones are written without a copy."""
         sent = self.writing.write_past(frames) if len(frames) > WRITE_AT else 0
         if sent < len(frames):
             self.send_deliveries([bytes(frames[sent:])])
@@ -604,7 +604,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reading.resume(Wait.DISK)
 
     def wait_for_home(self, behind: bool) -> None:
-        """Stop or resume reading from this client, depending on the lag of a remote home with the client's messages."""
+        """Stop or resume reading from this client, depending on the lag of another home with the client's messages."""
         if behind:
             self.reading.pause(Wait.HOME)
         else:

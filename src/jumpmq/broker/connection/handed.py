@@ -12,7 +12,7 @@ from jumpmq.topology import VirtualHost
 
 
 class HandsOver(Protocol):
-    """Hands clients over to remote homes."""
+    """Hands clients over to other homes."""
 
     def home_of(self, vhost: VirtualHost) -> int | None:
         """Return the home for clients of a virtual host; None if they may stay."""

@@ -26,7 +26,7 @@ class Wait(IntEnum):
     METHOD = 64
     """A method waits."""
     HOME = 128
-    """Published messages are on their way to a slower remote home."""
+    """Published messages are on their way to a slower home."""
     PAUSE = 256
     """All clients wait."""
 

@@ -391,7 +391,7 @@ class ConsumerGroups:
                 del live.identities[consumer.identity]
 
     def queue_moved(self, queue: Queue) -> None:
-        """Handle a queue's move to a remote home: the members of the queue's groups are cancelled, and settle their
+        """Handle a queue's move to another home: the members of the queue's groups are cancelled, and settle their
         messages.
         """
         for live in list(self._on_source.get((queue.vhost, queue.name), ())):

@@ -46,7 +46,7 @@ PIECE = 200
 """Dead-lettered messages routed together. The time depends on the destinations, and seldom exceeds a millisecond."""
 
 AWAY = 32 << 20
-"""Maximum octets of originals with letters on the way to remote homes; at the maximum, dead messages stay in their
+"""Maximum octets of originals with letters on the way to other homes; at the maximum, dead messages stay in their
 queues.
 """
 
@@ -61,7 +61,7 @@ MAX_ROUTING_KEY = 255
 
 
 class _SentLetters(NamedTuple):
-    """Dead-lettered messages sent to remote homes.
+    """Dead-lettered messages sent to other homes.
 
     Attributes:
         letters: ``id`` of each letter, by the ``id`` of its original.
@@ -74,7 +74,7 @@ class _SentLetters(NamedTuple):
 
 
 class LetterKeeper(Protocol):
-    """Keeps dead-lettered messages for queues of remote homes until delivered."""
+    """Keeps dead-lettered messages for queues of other homes until delivered."""
 
     @property
     def is_full(self) -> bool:
@@ -282,7 +282,7 @@ class DeadLetters:
 
     def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
         """Send dead-lettered messages; return the originals of messages missing in some local queue, and the messages
-        sent to remote homes."""
+        sent to other homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
         routed.strip()
@@ -308,7 +308,7 @@ class DeadLetters:
     def _send_away(
         self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
     ) -> "_SentLetters | None":
-        """Send dead-lettered messages to queues of remote homes; return those sent to queues that may refuse. The rest
+        """Send dead-lettered messages to queues of other homes; return those sent to queues that may refuse. The rest
         are kept until delivered."""
         if routes is None:
             return None
@@ -346,7 +346,7 @@ class DeadLetters:
         return new
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> "_SentLetters | None":
-        """Send dead-lettered messages; return the messages sent to remote homes."""
+        """Send dead-lettered messages; return the messages sent to other homes."""
         is_due = dead.reason in HELD
         found = (
             due_messages(dead.queue.name, dead.messages, dead.reason)

@@ -35,7 +35,7 @@ class Figures(Protocol):
 
     def object_counts(self, vhosts: Iterable[str]) -> AsyncIterator[ObjectCounts]:
         """Yield the counters of the queues of virtual hosts, and of all connections, channels and clients' consumers,
-        some at a time. Remote homes are also requested the values of :meth:`refresh`.
+        some at a time. The values of :meth:`refresh` are requested from other homes, too.
         """
 
     def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
@@ -129,7 +129,7 @@ class Figures(Protocol):
         """Return the counters of queues by kind; deleted queues included."""
 
     async def refresh(self) -> None:
-        """Request the values of :meth:`states`, and of all synchronous methods, from remote homes."""
+        """Request the values of :meth:`states`, and of all synchronous methods, from other homes."""
 
     def states(self) -> list[HomeState]:
         """Return an overview of every responding home."""

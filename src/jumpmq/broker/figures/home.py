@@ -409,7 +409,7 @@ class HomeFigures:
         return past.queues
 
     async def refresh(self) -> None:
-        """Request the values of :meth:`states` and of synchronous functions from remote homes: none exist here."""
+        """Request the values of :meth:`states` and of synchronous functions from other homes: none exist here."""
 
     def states(self) -> list[HomeState]:
         """Return an overview of every responding home; here only the local home."""

@@ -550,7 +550,7 @@ class HomeState(NamedTuple):
         letters: number of arrived dead-lettered messages, for at-least-once dead-lettering.
         missing: number of messages without the hashed header or property, by hash exchange.
         deaths: messages that died, by kind of queue, reason and strategy.
-        outbox: messages and octets kept for each remote home, with the home's number.
+        outbox: messages and octets kept for each other home, with the home's number.
         moves: queues that move from or to this home.
         standstill: reason why definitions cannot be changed, as known to this home; None while they can.
     """

@@ -24,7 +24,7 @@ def may_refuse(vhost: VirtualHost, queue: DeclaredQueue) -> bool:
 
 
 class Sent:
-    """Messages sent to remote homes.
+    """Messages sent to other homes.
 
     Args:
         shares: for each home the bit of its source, and the messages sent there.
@@ -74,7 +74,7 @@ class Sent:
 
 
 class Sender(Protocol):
-    """Sends messages to remote homes.
+    """Sends messages to other homes.
 
     Attributes:
         reply_prefix: prefix of the random part of this home's direct reply-to addresses, which identifies the home;
@@ -85,7 +85,7 @@ class Sender(Protocol):
     def reply_prefix(self) -> bytes: ...
 
     def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
-        """Send messages to queues of remote homes; messages for a failed home are refused.
+        """Send messages to queues of other homes; messages for a failed home are refused.
 
         Args:
             flags: the property flags of all messages, or-ed.
@@ -101,7 +101,7 @@ class Sender(Protocol):
 
 
 class _Nowhere:
-    """Sender of a single-process broker: no queue is remote, and no address belongs to a remote home."""
+    """Sender of a single-process broker: no queue is remote, and no address belongs to another home."""
 
     reply_prefix = b""
 

@@ -57,6 +57,6 @@ class PublishRate:
             self.shared.count(messages)
 
     def count_at_others(self, messages: int) -> None:
-        """Add messages published at a remote home."""
+        """Add messages published at another home."""
         if self._cost:
             self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost

@@ -156,7 +156,7 @@ class UserLimits:
         return rate
 
     def published_at_others(self, before: Usage, after: Usage) -> None:
-        """Process the usage of a remote home: messages published there since ``before`` count here, too."""
+        """Process the usage of another home: messages published there since ``before`` count here, too."""
         for user, rate in self._rates.items():
             if (counts := after.get(whose := _of_user(user))) is not None:
                 had = before[whose][PUBLISHED] if whose in before else 0

@@ -173,7 +173,7 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
 
 
 class RefusedByHome(Exception):
-    """A remote home refused a forwarded request."""
+    """Another home refused a forwarded request."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)

@@ -24,18 +24,18 @@ Bodies = Mapping[int, tuple[list[str], Any]]
 
 
 class OpenAnswer(Protocol):
-    """An incomplete answer of a remote home."""
+    """An incomplete answer of another home."""
 
     def close(self) -> None:
         """Break the connection, unless the answer is complete."""
 
 
 class Forwarder(Protocol):
-    """Forwards requests to remote homes."""
+    """Forwards requests to other homes."""
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Numbers of the remote homes."""
+        """Numbers of the other homes."""
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
         """Return the answer of the home or node named in the path; None if this process must answer.
@@ -75,7 +75,7 @@ class Forwarder(Protocol):
         """
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
-        """Like :meth:`asked_of_running`, for all remote homes, with the same body for each."""
+        """Like :meth:`asked_of_running`, for all other homes, with the same body for each."""
 
     async def streamed(
         self,
@@ -92,10 +92,10 @@ class Forwarder(Protocol):
         """
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
-        """Run an operation at all reachable remote homes; return the results."""
+        """Run an operation at all reachable other homes; return the results."""
 
     def joined_session(self, session: str, told: Mapping[int, Any]) -> str:
-        """Return a reader group's session, from the answers of this home and of remote homes."""
+        """Return a reader group's session, from the answers of this home and of other homes."""
 
     def own_session(self, session: str) -> str:
         """Return the local home's part of a session."""
@@ -142,4 +142,4 @@ class _Local:
 
 
 LOCAL: Forwarder = _Local()
-"""The forwarder without remote homes: the process answers every request."""
+"""The forwarder without other homes: the process answers every request."""

@@ -57,7 +57,7 @@ def broker(request: Request) -> Broker:
 
 
 def forwarder(request: Request) -> Forwarder:
-    """Return the forwarder to remote homes; a forwarder without homes for a request that was forwarded to this
+    """Return the forwarder to other homes; a forwarder without homes for a request that was forwarded to this
     process.
     """
     found: Forwarder = request.app.state.forwarder
@@ -76,7 +76,7 @@ def node_figures(request: Request) -> Figures:
 
 
 def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:
-    """Group queues by remote home; local and unknown ones are left out."""
+    """Group queues of other homes by home, without local and unknown queues."""
     others = forwarder(request).others
     found: dict[int, list[str]] = {}
     for queue_name in queues if others else ():

@@ -148,7 +148,7 @@ async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tupl
         The result, and the messages for other homes.
 
     Raises:
-        Blocked: too many messages are already kept for a remote home of a target queue.
+        Blocked: too many messages are already kept for another home of a target queue.
     """
     result, outbox = Published(), broker.peers.outbox
     full = outbox.full_home({queue.definition.home for queue in judged.remote})

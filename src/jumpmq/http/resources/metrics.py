@@ -196,7 +196,7 @@ def _homes(request: Request) -> list[Metric]:
 
 
 def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
-    """Return the metrics of messages that homes keep for remote homes until delivery."""
+    """Return the metrics of messages that homes keep for other homes until delivery."""
     labels = ("home", "to")
     messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on the way to another home", labels=labels)
     octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Octets of messages on the way to another home", labels=labels)

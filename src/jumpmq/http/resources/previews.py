@@ -125,7 +125,7 @@ def _is_less(before: Limits, after: Limits, name: str) -> bool:
 
 
 async def _of_all_homes(request: Request, here: Discards, body: Any = None) -> Entry:
-    """Return the discards of all homes, and the nodes that do not answer. Remote homes get a copy of the request."""
+    """Return the discards of all homes, and the nodes that do not answer. Other homes get a copy of the request."""
     forwarder = requested.forwarder(request)
     answers = await forwarder.everywhere(request, body)
     found = asdict(here)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jumpmq.topology import VirtualHost
 
 ANSWER_TIMEOUT = 10.0
-"""Maximum seconds for the answer of remote homes."""
+"""Maximum seconds for the answer of other homes."""
 
 PROPERTIES = Shape(
     {
@@ -102,7 +102,7 @@ def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
 
 
 async def _known(refused_there: asyncio.Future[bool]) -> bool:
-    """Return the answer of remote homes.
+    """Return the answer of other homes.
 
     Raises:
         Blocked: no answer came in time: a home short of memory or disk does not answer.

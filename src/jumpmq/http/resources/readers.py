@@ -57,7 +57,7 @@ async def list_groups(request: Request) -> JSONResponse:
 
 
 async def _told_by_others(request: Request) -> list[Any]:
-    """Return the answers of all reachable remote homes to this request, as JSON."""
+    """Return the answers of all reachable other homes to this request, as JSON."""
     return list((await requested.forwarder(request).everywhere(request)).values())
 
 
@@ -263,7 +263,7 @@ class _ReserveAnswer(NamedTuple):
     seen: dict[str, Any]
 
     def merge(self, answers: Iterable[dict[str, Any]]) -> None:
-        """Add the answers of remote homes."""
+        """Add the answers of other homes."""
         for told in answers:
             self.queues.update(told["queues"])
             self.seen.update(told["seen"])
@@ -294,7 +294,7 @@ def _positions(reserved: Reserved) -> dict[str, dict[str, Any]]:
 async def _who_knows(
     request: Request, forwarder: Forwarder, host: VirtualHost, body: dict[str, Any], gone: list[str]
 ) -> list[int]:
-    """Return the remote homes that know the numbers of messages lost with a group's deleted queues."""
+    """Return the other homes that know the numbers of messages lost with a group's deleted queues."""
     found = []
     for home in forwarder.others:
         asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
@@ -417,7 +417,7 @@ class Attendance(Response):
         super().__init__(status_code=200)
         self._groups = groups
         self._subject = vhost, group, session
-        self.others: list[OpenAnswer] = []  # open answers of remote homes to the same request
+        self.others: list[OpenAnswer] = []  # open answers of other homes to the same request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""Channels for queues at remote homes: a client's channel stays at the client's home, and sends requests to the queue's
+"""Channels for queues at other homes: a client's channel stays at the client's home, and sends requests to the queue's
 home.
 
 ====================  ============================================================================================

@@ -2,7 +2,7 @@
 
 Each home distributes its own queues among the same members (:mod:`jumpmq.broker.consumer_groups`). A member has a part
 at its client's home, a :class:`~jumpmq.broker.channel.group_consumer.GroupConsumer`, and a :class:`_Part` at each
-linked remote home; it joins further homes as their links come up. Each home sends up to the member's whole prefetch, so
+linked home; it joins further homes as their links come up. Each home sends up to the member's whole prefetch, so
 that the homes together may send more than the client has capacity for. The surplus waits here.
 """
 
@@ -38,7 +38,7 @@ RETRY_INTERVAL = 0.5
 
 
 class Homes(Protocol):
-    """Remote homes of a member's channel."""
+    """Other homes of a member's channel."""
 
     @property
     def up(self) -> list[int]:
@@ -61,7 +61,7 @@ class Homes(Protocol):
 
 
 class _Part:
-    """Part of a group member at a remote home, acting as a consumer of the remote channel."""
+    """Part of a group member at another home, acting as a consumer of the remote channel."""
 
     def __init__(self, whole: "SpreadMember", remote: "RemoteChannel") -> None:
         self.whole = whole
@@ -105,7 +105,7 @@ class SpreadMember:
         method: the client's method, with queue and consumer tag filled in.
 
     Attributes:
-        unacknowledged: number of unacknowledged deliveries from remote homes.
+        unacknowledged: number of unacknowledged deliveries from other homes.
 
     Raises:
         AMQPError: the client's home refuses the member.
@@ -122,9 +122,9 @@ class SpreadMember:
         self._membership = replace(membership, member=membership.member or group_consumer.own_name(channel))
         self._find()
         self._own: GroupConsumer  # the local part; set by :meth:`_begin`
-        self._others: dict[int, _Part] = {}  # parts at remote homes, by home
+        self._others: dict[int, _Part] = {}  # parts at other homes, by home
         self._asked: set[int] = set()  # homes without an answer yet
-        self._refusal: AMQPError | None = None  # refusal of a remote home
+        self._refusal: AMQPError | None = None  # refusal of another home
         self._begun = False  # True once the client has its answer
         self._over = False
         self._cancelled = False  # True if a home cancelled its part before the client had its answer
@@ -178,7 +178,7 @@ class SpreadMember:
         self.admit()
 
     def _join(self, home: int, waiting: Waiting | None = None) -> None:
-        """Join the group at a remote home."""
+        """Join the group at another home."""
         if self._over or self.channel.closed or home in self._asked or home in self._others:
             return
         if (remote := self._homes.at(home)) is None:
@@ -302,7 +302,7 @@ class SpreadMember:
             self.admit()
 
     def release(self, count: int) -> None:
-        """Note that the client has settled the given number of deliveries from remote homes."""
+        """Note that the client has settled the given number of deliveries from other homes."""
         self.unacknowledged -= count
         self.channel.held -= count
         if self._pending:

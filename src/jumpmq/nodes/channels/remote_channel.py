@@ -1,6 +1,6 @@
-"""Client's end of a channel's part at one remote home: requests in order, deliveries, and their settlement.
+"""Client's end of a channel's part at one other home: requests in order, deliveries, and their settlement.
 
-The remote home serves this end like a channel of its own clients, and numbers the deliveries
+The other home serves this end like a channel of its own clients, and numbers the deliveries
 (:mod:`jumpmq.nodes.channels.served_channels`).
 """
 
@@ -109,7 +109,7 @@ class RemoteChannel:
         return found
 
     def source(self) -> RemoteQueue:
-        """Return a placeholder for all queues of the remote home with deliveries to a member of a consumer group."""
+        """Return a placeholder for all queues of the other home with deliveries to a member of a consumer group."""
         return RemoteQueue(self, self.channel.connection.vhost.name, "", 0, Limits.of({}, {}))
 
     def settle(self, messages: list[Message], outcome: Outcome) -> None:
@@ -118,7 +118,7 @@ class RemoteChannel:
         self.send(SETTLE, head, packed_seqs(messages))
 
     def add(self, consumer: Taker) -> None:
-        """Register a consumer served at the remote home."""
+        """Register a consumer served at the other home."""
         self.consumers[consumer.tag] = consumer
         self._ends.consumers[consumer.queue.id] += 1
 
@@ -129,7 +129,7 @@ class RemoteChannel:
             self._ends.consumers[consumer.queue.id] -= 1
 
     def lose(self) -> None:
-        """Handle the loss of the remote home."""
+        """Handle the loss of the other home."""
         self.gone = True
         self._owed.take(self)
         comes_back = self._ends.comes_back(self.link.peer)

@@ -1,10 +1,10 @@
-"""Client's side of remote channels: a channel's requests for queues at remote homes.
+"""Client's side of remote channels: a channel's requests for queues at other homes.
 
 A channel opens one remote channel at each home to which it sends a request. The home serves the remote channel like a
 channel of its own clients (:mod:`jumpmq.nodes.channels.served_channels`), and numbers the deliveries. The client's
-channel replaces these numbers by its own delivery tags. A delivery from a remote home is a message whose queue is a
+channel replaces these numbers by its own delivery tags. A delivery from another home is a message whose queue is a
 :class:`~jumpmq.nodes.channels.remote_consumers.RemoteQueue`; settling the message sends the outcome to the home. The
-client's home checks permissions; the remote home checks the state of queues and consumers.
+client's home checks permissions; the other home checks the state of queues and consumers.
 """
 
 import asyncio

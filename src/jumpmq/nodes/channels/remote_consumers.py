@@ -1,4 +1,4 @@
-"""Consumers of queues at remote homes, and these queues, as seen by the client's channel."""
+"""Consumers of queues at other homes, and these queues, as seen by the client's channel."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -22,14 +22,14 @@ class RemoteEnd(Protocol):
     """The client's end of a remote channel; see :class:`~jumpmq.nodes.channels.remote_channel.RemoteChannel`."""
 
     def settle(self, messages: list[Message], outcome: Outcome) -> None:
-        """Report the outcome of deliveries to the remote home."""
+        """Report the outcome of deliveries to the other home."""
 
     def forget(self, consumer: "Taker") -> None:
         """Unregister a consumer."""
 
 
 class RemoteQueue:
-    """A queue of a remote home, as the source of a channel's deliveries. For a member of a consumer group, all queues
+    """A queue of another home, as the source of a channel's deliveries. For a member of a consumer group, all queues
     of the home together.
     """
 
@@ -50,7 +50,7 @@ class RemoteQueue:
         self._returned: list[Message] = []  # messages requeued so far
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        """See :meth:`jumpmq.queues.Queue.settle`. The remote home itself finds the deliveries of a closing channel."""
+        """See :meth:`jumpmq.queues.Queue.settle`. The other home itself finds the deliveries of a closing channel."""
         if outcome is Outcome.CONSUMER_GONE:
             return
         if outcome is Outcome.REQUEUED and self._returning:
@@ -71,7 +71,7 @@ class RemoteQueue:
 
 
 class RemoteConsumer:
-    """Consumer (``basic.consume``) of a queue at a remote home, acting as a :class:`Subscription` of its channel.
+    """Consumer (``basic.consume``) of a queue at another home, acting as a :class:`Subscription` of its channel.
 
     Args:
         resume: opens the consumer again, at the home's next process.
@@ -126,7 +126,7 @@ class RemoteConsumer:
         """Do nothing: the queue's home knows the free capacity."""
 
     def leave(self) -> None:
-        """Leave at the closing of the channel; the remote home is notified of the channel's closing, not of each
+        """Leave at the closing of the channel; the other home is notified of the channel's closing, not of each
         consumer.
         """
         self.channel.forget(self)
@@ -150,7 +150,7 @@ class RemoteConsumer:
             self.channel.send(m.BasicCancel(self.tag, True))
 
     def deliver(self, messages: list[Message]) -> None:
-        """Deliver messages sent by the remote home to the client."""
+        """Deliver messages sent by the other home to the client."""
         self._count(len(messages))
         hand_on(self, self.channel, self._tag_octets, messages)
 
@@ -186,7 +186,7 @@ class Taker(Protocol):
     def queue(self) -> RemoteQueue: ...
 
     def deliver(self, messages: list[Message]) -> None:
-        """Take messages sent by the remote home."""
+        """Take messages sent by the other home."""
 
     def cancelled(self) -> None:
         """Handle the deletion or loss of the queue."""
@@ -200,7 +200,7 @@ class Acknowledging(Protocol):
 
 
 def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: list[Message]) -> None:
-    """Deliver messages of a remote home to the client.
+    """Deliver messages of another home to the client.
 
     Args:
         consumer: holds the messages until they are acknowledged, unless it consumes without acknowledgements.
@@ -210,7 +210,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
     frames = encode_deliveries(messages, channel.number, tag, channel.next_delivery_tag, connection.frame_max)
     if not consumer.no_ack:
         for message in messages:
-            message.body = b""  # the remote home has the body
+            message.body = b""  # the other home has the body
         set_consumer(messages, consumer)
     redelivered = sum([message.redelivered for message in messages])
     connection.send_deliveries(frames)
@@ -218,7 +218,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
 
 
 def note_sent(channel: "Channel", held: list[Message], count: int, redelivered: int) -> None:
-    """Count deliveries of a remote home as sent to the client.
+    """Count deliveries of another home as sent to the client.
 
     Args:
         held: the deliveries, if the consumer acknowledges; else empty.

@@ -1,4 +1,4 @@
-"""Server's side of remote channels: a channel per client channel of a remote home. The client's home has already
+"""Server's side of remote channels: a channel per client channel of another home. The client's home has already
 checked the permissions.
 """
 
@@ -195,7 +195,7 @@ class _Served:
         self._gather(buffers)
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """Relay deliveries from a remote home."""
+        """Relay deliveries from another home."""
         self._gather([bytes(frames)])
 
     def _gather(self, buffers: list[bytes | memoryview]) -> None:
@@ -247,7 +247,7 @@ def _principal(opened: Any) -> Principal:
 
 
 class ServedChannels:
-    """Channels served by the process for clients of remote homes."""
+    """Channels served by the process for clients of other homes."""
 
     def __init__(self, links: Links) -> None:
         self._services: ChannelServices | None = None  # None before the start
@@ -281,7 +281,7 @@ class ServedChannels:
         self._memory = memory
 
     def channels(self) -> list[Channel]:
-        """Return the channels served for remote homes."""
+        """Return the channels served for other homes."""
         return [served.channel for served in self._served.values()]
 
     def _open(self, link: Link, payload: memoryview) -> None:

@@ -82,7 +82,7 @@ class _Round:
 
 
 class ShardChoice:
-    """Requests shard choices for clients here, and makes choices for remote homes of the node.
+    """Requests shard choices for clients here, and makes choices for other homes of the node.
 
     Args:
         consumers: number of local clients' consumers at other homes, by the id of the queue.
@@ -159,7 +159,7 @@ class ShardChoice:
         return self._topology
 
     def _others(self) -> list[int]:
-        """Return the node's linked remote homes."""
+        """Return the node's linked other homes."""
         topology = self._served
         return [home for home in self._links.homes if topology.homes.get(home) == topology.node]
 

@@ -21,7 +21,7 @@ INTERVAL = 0.2
 
 
 class UsageLinks:
-    """Exchanges usage with all remote homes."""
+    """Exchanges usage with all other homes."""
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self._links = links  # to all peers

@@ -333,7 +333,7 @@ class NodeCopies:
         self.observed[home].on_configuration(before, known)
 
     def _is_kept_here(self, known: Configuration) -> bool:
-        """True if a configuration places a copy of a remote home at this node."""
+        """True if a configuration places a copy of another home at this node."""
         node = self.me.node
         return self.me.worker == 1 and node in known.members and node != known.seat
 

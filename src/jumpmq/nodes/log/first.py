@@ -36,7 +36,7 @@ class EntryStore(Protocol):
 
 
 class _Home:
-    """State of a remote home at the first home.
+    """State of another home at the first home.
 
     Attributes:
         port: sends messages to the home.

@@ -62,7 +62,7 @@ class OnDisk:
 
 
 class _LogPort:
-    """Path to a remote home over a link."""
+    """Path to another home over a link."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -73,7 +73,7 @@ class _LogPort:
 
 
 def tell(links: Links, home: int, message: Message) -> None:
-    """Send a message about the log to a remote home, if linked."""
+    """Send a message about the log to another home, if linked."""
     link = links.to(home)
     if link is not None:
         link.send(LOG, json.dumps(message, separators=(",", ":")).encode())

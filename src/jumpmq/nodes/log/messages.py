@@ -44,7 +44,7 @@ class Entry(Message):
 
 
 class Port(Protocol):
-    """Path to a remote home. Messages arrive in order, or the link breaks."""
+    """Path to another home. Messages arrive in order, or the link breaks."""
 
     def send_log(self, message: Message) -> None: ...
 

@@ -75,7 +75,7 @@ TYPES: dict[str, Any] = {
     "by_kind": dict[str, Tally],
     "state": HomeState,
 }
-"""Statistics available to remote homes: functions of :class:`HomeFigures`, with their result types."""
+"""Statistics available to other homes: functions of :class:`HomeFigures`, with their result types."""
 
 AT_ONCE = 250
 """Number of statistics written together."""
@@ -160,7 +160,7 @@ class AskedHome:
 
 
 class AskedHomes(Mapping[int, AskedHome]):
-    """All remote homes, by number."""
+    """All other homes, by number."""
 
     def __init__(self, clients: HomeClients) -> None:
         self._clients = clients

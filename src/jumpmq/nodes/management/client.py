@@ -1,4 +1,4 @@
-"""HTTP/1.1 client for a remote home's private listener, with a few persistent connections."""
+"""HTTP/1.1 client for another home's private listener, with a few persistent connections."""
 
 from __future__ import annotations
 

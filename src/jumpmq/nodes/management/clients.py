@@ -1,4 +1,4 @@
-"""Clients of all remote homes, added and removed at run time."""
+"""Clients of all other homes, added and removed at run time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from jumpmq.nodes.management.client import HomeClient
 
 
 class HomeClients(Mapping[int, HomeClient]):
-    """Client per remote home, by number.
+    """A client per other home, by number of the home.
 
     Args:
-        homes: returns the current numbers of the remote homes.
+        homes: returns the current numbers of the other homes.
         make: makes the client of a home.
     """
 

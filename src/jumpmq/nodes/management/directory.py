@@ -37,5 +37,5 @@ class HomesDirectory:
         return self.path / f"http-{home}.sock"
 
     def client(self, home: int) -> HomeClient:
-        """Return a client of a remote home."""
+        """Return a client of another home."""
         return HomeClient(home, partial(asyncio.open_unix_connection, self.socket(home), limit=READ), self.secret)

@@ -98,7 +98,7 @@ async def _answering(
     stop_broker: Stop | None,
     served: HomeClients | None = None,
 ) -> AsyncIterator[None]:
-    """Answer clients, with the statistics of remote homes.
+    """Answer clients, with the statistics of other homes.
 
     Args:
         clients: clients of all homes.

@@ -94,7 +94,7 @@ def _total(
 def _first(
     figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, T]]:
-    """Return the statistics of the single home with any, for objects present at a single home. Remote homes are asked
+    """Return the statistics of the single home with any, for objects present at a single home. Other homes are asked
     if the local home has none.
     """
 
@@ -132,11 +132,11 @@ class MergedFigures:
     """:class:`HomeFigures` for all homes: each statistic's merge rule is a row.
 
     A home that is down has no statistics; only its queues are listed, as down. Synchronous statistics (:meth:`exchange`
-    to :meth:`node`) use the remote homes' state of the last :meth:`refresh`.
+    to :meth:`node`) use the other homes' state of the last :meth:`refresh`.
 
     Args:
         own: statistics of this process.
-        others: all remote homes, by number.
+        others: all other homes, by number.
     """
 
     queue_counts = _streamed(HomeFigures.queue_counts)
@@ -169,7 +169,7 @@ class MergedFigures:
         return self._found
 
     async def object_counts(self, vhosts: Iterable[str]) -> AsyncIterator[ObjectCounts]:
-        """Yield the counters of all homes, with the local home's first; request the state of the remote homes."""
+        """Yield the counters of all homes, with the local home's first; request the state of the other homes."""
         vhosts, found = list(vhosts), dict[int, HomeState]()
         async for part in self.own.object_counts(vhosts):
             yield part
@@ -185,7 +185,7 @@ class MergedFigures:
         self._found = found
 
     async def refresh(self) -> None:
-        """Request the state of the remote homes."""
+        """Request the state of the other homes."""
         self._found = {state.home: state for (state,) in filter(None, await self.of_others("state", ()))}
 
     def of(self, others: Mapping[int, OtherHome]) -> MergedFigures:
@@ -291,7 +291,7 @@ class MergedFigures:
     async def of_all(
         self, figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]], given: tuple[Any, ...]
     ) -> tuple[T, list[list[Any]]]:
-        """Return the statistics of the local home, and the items of every remote home.
+        """Return the statistics of the local home, and the items of every other home.
 
         Args:
             given: arguments; an iterable among them is a list at all homes.
@@ -300,7 +300,7 @@ class MergedFigures:
         return await figures(self.own, *given), await self.of_others(figures.__name__, given)  # type: ignore[call-arg]
 
     async def of_others(self, figures: str, given: tuple[Any, ...]) -> list[list[Any]]:
-        """Return the items of every remote home; none for a home that is down."""
+        """Return the items of every other home; none for a home that is down."""
         return await asyncio.gather(*(_list(other, figures, *given) for other in self.others.values()))
 
     async def _by_home(self, figures: str, definitions: list[QueueDefinition], missing: Any) -> list[Any]:
@@ -345,7 +345,7 @@ async def _list(other: OtherHome, figures: str, *arguments: Any) -> list[Any]:
 
 
 class _OfSome(MergedFigures):
-    """Merged statistics of some homes; the state of remote homes is taken from the statistics of all homes."""
+    """Merged statistics of some homes; the state of other homes is taken from the statistics of all homes."""
 
     def __init__(self, whole: MergedFigures, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
         super().__init__(own, others)

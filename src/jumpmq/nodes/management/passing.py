@@ -49,7 +49,7 @@ class Passing:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Numbers of the remote homes."""
+        """Numbers of the other homes."""
         return tuple(self.clients)
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
@@ -72,7 +72,7 @@ class Passing:
         return None
 
     def _queue_of(self, request: Request) -> DeclaredQueue | None:
-        """Return the queue named in the path, if at a remote home.
+        """Return the queue named in the path, if at another home.
 
         Raises:
             NotFound, Unauthorized: as :func:`requested.virtual_host`.
@@ -148,7 +148,7 @@ class Passing:
         return {home: told[0] for home, told in zip(bodies, found, strict=True) if told}
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
-        """Forward a request to all running remote homes; return the JSON of the answers, by home.
+        """Forward a request to all running other homes; return the JSON of the answers, by home.
 
         Raises:
             RefusedByHome: a home refuses.
@@ -203,7 +203,7 @@ class Passing:
         return JoinedStreams(here, answers, len(ArrowEncoder(columns).head()))
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
-        """Request an action (:mod:`~.acting`) from all remote homes; return the results of answering homes."""
+        """Request an action (:mod:`~.acting`) from all other homes; return the results of answering homes."""
         found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self.clients.values()))
         return [one for one in found if one is not None]
 
@@ -233,7 +233,7 @@ def _down(host: VirtualHost | None, home: int, queues: list[str]) -> NotFound:
 
 
 class Passed(Response):
-    """Answer of a remote home."""
+    """Answer of another home."""
 
     def __init__(self, answer: HomeAnswer) -> None:
         super().__init__(status_code=answer.status)

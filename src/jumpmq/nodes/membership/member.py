@@ -79,7 +79,7 @@ class Member:
         standstill: tells when definitions cannot be changed.
         etcd: calls of etcd.
         log, live, lease, entries, answers, witness, peers: parts of the member; from :meth:`start` on.
-        is_ready: True if a remote home has its queues, so that new queues may be placed there.
+        is_ready: True if another home has its queues, so that new queues may be placed there.
     """
 
     log: ClusterLog

@@ -1,4 +1,4 @@
-"""Publishes to queues of remote homes: sent over the links, and answered once the remote home has them on disk.
+"""Publishes to queues of other homes: sent over the links, and answered once the other home has them on disk.
 
 The messages of a push to a home are a *batch* (:class:`~jumpmq.nodes.messages.units.Unit`), which holds each message
 once, with its queues. A publish takes this path:
@@ -7,21 +7,21 @@ once, with its queues. A publish takes this path:
    a batch for each home (:meth:`_Outgoing.add`), and sends the batch in a record ``UNIT``.
 2. The link is a *source* of receipts: the publish waits for a :class:`~jumpmq.broker.commit.receipts.Part` of the link,
    as it waits for a commit of the local store.
-3. At the remote home, :meth:`Enqueue.take` pushes the batch to its queues (:meth:`Enqueue._take_unit`), and
+3. At the other home, :meth:`Enqueue.take` pushes the batch to its queues (:meth:`Enqueue._take_unit`), and
    :class:`_Incoming` waits for their commit, as a publisher does.
 4. When the commit is complete, :meth:`_Incoming.send_confirms` answers with a record ``ANSWER``: the last complete
    batch, and the messages refused by queues.
 5. Back at the publisher's home, :meth:`Enqueue._answered` completes the parts (:meth:`_Outgoing.complete`), and
    ``Turns.check_receipts`` has the channels send their confirms.
 
-When a link breaks, batches without an answer count as refused. The remote home may have them all the same: a publisher
+When a link breaks, batches without an answer count as refused. The other home may have them all the same: a publisher
 that publishes again may then have a message twice, as after any broken connection.
 
 A home with copies soon returns on another node. Until then its messages are held, at most :data:`HELD_MOST` octets and
 for :data:`HOLD_TIMEOUT`, and sent over the next link.
 
 A home always reads its links, so that a slow home delays no other home. Instead, a home stops reading from clients that
-publish faster than a remote home answers, until the remote home has caught up (:data:`IN_FLIGHT_MOST`).
+publish faster than another home answers, until the other home has caught up (:data:`IN_FLIGHT_MOST`).
 """
 
 import asyncio
@@ -219,7 +219,7 @@ class _Incoming:
 
 
 class Enqueue:
-    """Sends messages to all remote homes, and receives their messages: see
+    """Sends messages to all other homes, and receives their messages: see
     :class:`~jumpmq.broker.routing.sending.Sender`.
 
     Attributes:
@@ -228,7 +228,7 @@ class Enqueue:
         comes_back: tells whether another node will soon serve a home without a link.
         is_ahead: tells whether a home may already route by a ring not yet current at all homes. Messages from such a
             home wait.
-        alarms: while an alarm is in effect here, remote homes get no answers, so that their clients get no confirms.
+        alarms: while an alarm is in effect here, other homes get no answers, so that their clients get no confirms.
         in_order: functions for records, by kind, that are processed in order with the messages of the same home.
     """
 
@@ -275,7 +275,7 @@ class Enqueue:
                     link.send(READY)
 
     def is_ready(self, home: int) -> bool:
-        """Return True if a remote home has loaded its queues: state not outliving the home's last process has ended."""
+        """Return True if another home has loaded its queues: state not outliving the home's last process has ended."""
         outgoing = self._outgoing.get(home)
         return outgoing is not None and outgoing.link is not None
 

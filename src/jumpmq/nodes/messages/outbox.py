@@ -1,11 +1,11 @@
-"""Outbox: messages for queues of remote homes, kept here until on disk at the remote home, with exactly-once delivery.
+"""Outbox: messages for queues of other homes, kept here until on disk at the other home, with exactly-once delivery.
 
 Batches published in bulk and dead letters take this path:
 
 1. The store keeps the messages of each queue in a list of their own. They are part of the commit that also records
    their origin: a bulk writer's position, or the removal of the messages that died.
 2. Once that commit is on disk, the messages are forwarded over the link, in order and in slices (:data:`SLICE_OCTETS`).
-3. The remote home records the number of the last received message in the commit of the messages themselves
+3. The other home records the number of the last received message in the commit of the messages themselves
    (:mod:`~jumpmq.nodes.messages.taking`), and answers once that commit is on disk.
 4. On the answer, the outbox deletes the messages.
 
@@ -60,7 +60,7 @@ READ_AGAIN = 1.0
 """Delay before unreadable messages kept by an earlier run are read again, in seconds; later messages wait."""
 
 AWAITED = 5.0
-"""Maximum wait of a publisher for running remote homes, in seconds."""
+"""Maximum wait of a publisher for running other homes, in seconds."""
 
 TICKS = 30
 """Low bits of a message's number, below the start time of the process in seconds."""
@@ -142,7 +142,7 @@ class Outbox:
     """Outbox of the local home.
 
     Args:
-        links: links to remote homes.
+        links: links to other homes.
         account: the memory account for messages in memory.
         store: store of the outbox; None if everything is in memory.
     """

@@ -1,4 +1,4 @@
-"""Receiver of messages forwarded by the outboxes of remote homes (:mod:`~jumpmq.nodes.messages.outbox`), exactly once.
+"""Receiver of messages forwarded by the outboxes of other homes (:mod:`~jumpmq.nodes.messages.outbox`), exactly once.
 
 The commit of received messages also records, per queue and sending home, the number of the last message. A message that
 arrives again, because the answer to it was lost, is skipped, and answered once that commit is on disk.
@@ -79,7 +79,7 @@ class _Answers:
 
 
 class Taking:
-    """Receiver of messages forwarded by remote homes to queues here.
+    """Receiver of messages forwarded by other homes to queues here.
 
     Args:
         store: store of the records of received messages; None if everything is in memory.

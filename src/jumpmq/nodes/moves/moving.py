@@ -1,4 +1,4 @@
-"""Moves of queues to a remote home: messages follow in order and without duplicates.
+"""Moves of queues to another home: messages follow in order and without duplicates.
 
 A move has these steps:
 
@@ -302,7 +302,7 @@ class Moves:
         kind: int = MOVED,
         is_over: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Send a question to remote homes, repeatedly, until all have answered or the question is pointless. Return
+        """Send a question to other homes, repeatedly, until all have answered or the question is pointless. Return
         True if all have answered.
 
         Args:
@@ -361,7 +361,7 @@ class Moves:
         return None
 
     def _owned(self, link: Link, payload: memoryview) -> None:
-        """Note the highest owner epoch of a remote home, and answer once the moved queue's owners have higher epochs on
+        """Note the highest owner epoch of another home, and answer once the moved queue's owners have higher epochs on
         disk.
         """
         number, epoch = EPOCH.unpack(payload)

@@ -89,7 +89,7 @@ class Relocating:
         self._streams.end(queue)
 
     async def give(self, vhost: str, name: str, number: int, home: int, begun: bool) -> bool | str:
-        """Move the queue with the given id to a remote home.
+        """Move the queue with the given id to another home.
 
         Args:
             begun: True if an earlier call has returned True for this move.
@@ -166,7 +166,7 @@ class Relocating:
         self.on_left()
 
     async def _is_empty(self) -> bool:
-        """Return True if this home has neither queues nor messages for remote homes left; else start more moves."""
+        """Return True if this home has neither queues nor messages for other homes left; else start more moves."""
         own, declared = self._topology.home, self._queues()
         here = [one for one in declared if one.definition.home == own]
         on_way = sum(1 for one in declared if home_of(one.definition.before) == own)

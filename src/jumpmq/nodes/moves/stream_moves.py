@@ -149,7 +149,7 @@ class StreamMoves:
             self._stay(queue, home, error.text if isinstance(error, AMQPError) else str(error))
 
     async def _copy(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
-        """Copy nearly all files of a stream to a remote home."""
+        """Copy nearly all files of a stream to another home."""
         while self._copying[home] >= AT_ONCE:
             self._tasks.wait(queue, "other streams to be copied first", self._offers.octets)
             await asyncio.sleep(PAUSE)

@@ -30,7 +30,7 @@ is repeated, in seconds.
 
 
 class CopyRefused(Exception):
-    """The remote home cannot copy the files; the text gives the reason."""
+    """The other home cannot copy the files; the text gives the reason."""
 
 
 @dataclass

@@ -81,7 +81,7 @@ class HandOver:
         return None if link is None or link.silence > SILENCE else home
 
     def give(self, home: int, client: int, known: bytes) -> bool:
-        """Pass a client to a remote home; return True if received there.
+        """Pass a client to another home; return True if received there.
 
         Args:
             client: the descriptor of its socket, which stays open here.

@@ -1,4 +1,4 @@
-"""All links of a process, one per remote home. Of two processes, the one with the higher home number connects."""
+"""All links of a process, one per other home. Of two processes, the one with the higher home number connects."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ class Ways(Protocol):
         """
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to a remote home at the home's current address.
+        """Connect to another home at the home's current address.
 
         Raises:
             OSError: the home cannot be reached.

@@ -141,7 +141,7 @@ class TLSSockets:
             raise
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to a remote home at the home's current address."""
+        """Connect to another home at the home's current address."""
         address = self._directory.addresses.get(home)
         if address is None:
             raise OSError(f"home {home} has no address")

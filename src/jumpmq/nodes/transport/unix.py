@@ -55,7 +55,7 @@ class UnixSockets:
             os.umask(before)
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to a remote home's socket."""
+        """Connect to another home's socket."""
         path = str(self._socket(home))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(factory, path)
         return protocol

@@ -1,6 +1,6 @@
-"""Flow control of deliveries from a remote home to a client: a shared window for all remote channels at the home.
+"""Flow control of deliveries from another home to a client: a shared window for all remote channels at the home.
 
-For a client that does not read, at most :data:`WINDOW` octets from each remote home are in flight, over all channels of
+For a client that does not read, at most :data:`WINDOW` octets from each other home are in flight, over all channels of
 the client. The client's home acknowledges octets once the client has received them (:class:`Owed`); the queues' home
 delivers while the window has room (:class:`SendWindow`). Both ends also count per remote channel, so that the octets of
 a closed channel leave the total.
@@ -75,7 +75,7 @@ class Debtor(Protocol):
 
 
 class Owed:
-    """Octets received by a client's remote channels at a remote home, and not yet acknowledged to the home.
+    """Octets received by a client's remote channels at another home, and not yet acknowledged to the home.
 
     Attributes:
         by_channel: octets owed per channel; channels without a debt are absent.

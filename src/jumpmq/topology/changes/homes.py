@@ -196,7 +196,7 @@ def _end_queues(state: State, home: int, ends: Callable[[DeclaredQueue], bool]) 
 
 
 def _holding_elsewhere(state: State, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]) -> Iterator[Change]:
-    """Return the changes that recreate, at remote homes, the queues of exchanges ending with the ``gone`` homes."""
+    """Return the changes that recreate, at other homes, the queues of exchanges ending with the ``gone`` homes."""
     return holding_queues.missing(state, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
 
 
