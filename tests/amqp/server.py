@@ -9,7 +9,7 @@ from tests.wire import PROTOCOL_HEADER, frame
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.events import Ack, Publish
-from jumpmq.amqp.protocol import BadHeader, Begun, Event, Failed, Received, ServerProtocol, TooLargeContent
+from jumpmq.amqp.protocol import BadHeader, Begun, Failed, Received, ServerEvent, ServerProtocol, TooLargeContent
 
 NOW = 1_700_000_000.25
 
@@ -25,7 +25,7 @@ class Server:
     def __init__(self) -> None:
         self.protocol = ServerProtocol()
         self.seen: list[tuple[Any, ...]] = []
-        self.ends: list[Event] = []
+        self.ends: list[ServerEvent] = []
 
     def receive(self, octets: bytes | memoryview) -> list[tuple[Any, ...]]:
         """Hand over one read; returns what it brought."""
@@ -43,7 +43,7 @@ class Server:
         self._take(self.protocol.receive_scattered(scatter, len(taken), NOW))
         return len(taken)
 
-    def _take(self, events: Iterator[Event]) -> list[tuple[Any, ...]]:
+    def _take(self, events: Iterator[ServerEvent]) -> list[tuple[Any, ...]]:
         before = len(self.seen)
         for event in events:
             self.seen += list(shown(event))
@@ -59,7 +59,7 @@ class Server:
             octets = octets[end + 1 :]
         return found
 
-    def _answer(self, event: Event) -> None:
+    def _answer(self, event: ServerEvent) -> None:
         protocol = self.protocol
         match event:
             case Begun():
@@ -79,7 +79,7 @@ class Server:
                 self.ends.append(event)
 
 
-def shown(event: Event) -> list[tuple[Any, ...]]:
+def shown(event: ServerEvent) -> list[tuple[Any, ...]]:
     """An event as plain values, a run as its parts."""
     match event:
         case Publish():

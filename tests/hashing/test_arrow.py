@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jumpmq.hashing import HashFunction, HashRing, _kernel, _reference, modulus, modulus_array, terms
 from jumpmq.hashing.arrow import KeyBuffers, key_buffers
 from jumpmq.hashing.functions import NAMES, NUMBERS
-from jumpmq.hashing.ring import Removal
+from jumpmq.hashing.ring import RingRemoval
 
 BINARY = [pa.binary(), pa.large_binary()]
 STRING = [pa.string(), pa.large_string()]
@@ -86,7 +86,7 @@ def test_a_long_array_decides_the_same_when_its_decisions_are_remembered(functio
 
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
-def test_remembered_decisions_are_forgotten_when_the_ring_changes(removal: Removal) -> None:
+def test_remembered_decisions_are_forgotten_when_the_ring_changes(removal: RingRemoval) -> None:
     ring = HashRing(removal)
     keys = [b"%d" % i for i in range(100_000)]
     array = pa.array(keys, pa.binary())

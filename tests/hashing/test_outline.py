@@ -11,7 +11,7 @@ from jumpmq.hashing import HashFunction, HashRing
 from jumpmq.hashing import _kernel as kernel
 from jumpmq.hashing import _reference as reference
 from jumpmq.hashing.outline import RingOutline
-from jumpmq.hashing.ring import Removal
+from jumpmq.hashing.ring import RingRemoval
 
 KEYS = pa.array([f"key {number}" for number in range(3000)] + [None])
 
@@ -19,7 +19,7 @@ KEYS = pa.array([f"key {number}" for number in range(3000)] + [None])
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 @pytest.mark.parametrize("function", ["phash2", "xxh64", "murmur3"])
 @pytest.mark.parametrize("seed", range(4))
-def test_it_decides_as_the_ring_after_any_changes(removal: Removal, function: HashFunction, seed: int) -> None:
+def test_it_decides_as_the_ring_after_any_changes(removal: RingRemoval, function: HashFunction, seed: int) -> None:
     random = Random(seed)
     ring, outline = HashRing(removal, function), RingOutline(removal, function)
     for step in range(60):

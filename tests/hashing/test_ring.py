@@ -21,7 +21,7 @@ from tests.hashing.conftest import Vectors
 from jumpmq.hashing import HashFunction, HashRing, _kernel, _reference
 from jumpmq.hashing import ring as ring_module
 from jumpmq.hashing.functions import NAMES as FUNCTIONS
-from jumpmq.hashing.ring import Removal
+from jumpmq.hashing.ring import RingRemoval
 
 NAMES = [f"q{i}" for i in range(8)]
 WEIGHTS = st.integers(1, 12) | st.sampled_from([100, 1000, 10_000])
@@ -29,7 +29,7 @@ KEYS = [b"key %d" % i for i in range(1000)]
 
 
 def ring_of(
-    weights: Iterable[tuple[str, int]], removal: Removal = "minimal", function: HashFunction = "phash2"
+    weights: Iterable[tuple[str, int]], removal: RingRemoval = "minimal", function: HashFunction = "phash2"
 ) -> HashRing:
     ring = HashRing(removal, function)
     for destination, weight in weights:
@@ -51,7 +51,7 @@ def chi_squared(ring: HashRing, counts: Counter[str | None]) -> float:
 
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
-def test_a_ring_decides_as_rabbitmq_on_every_golden_routing_key(vectors: Vectors, removal: Removal) -> None:
+def test_a_ring_decides_as_rabbitmq_on_every_golden_routing_key(vectors: Vectors, removal: RingRemoval) -> None:
     lines = vectors("routing_keys")
     keys = [line["routing_key"].encode() for line in lines]
     for n in lines[0]["consistent_hash"]:
@@ -66,7 +66,7 @@ def test_the_documented_example_places_keys_as_rabbitmq_counts_them() -> None:
 
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
-def test_the_steps_of_a_removal_do_not_grow_with_the_ring(removal: Removal) -> None:
+def test_the_steps_of_a_removal_do_not_grow_with_the_ring(removal: RingRemoval) -> None:
     """All of 10,000 destinations may be removed one by one."""
 
     def steps(size: int) -> int:
@@ -268,7 +268,7 @@ def test_state_is_runs_not_buckets() -> None:
     st.sampled_from(FUNCTIONS),
 )
 def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(
-    changes: list[tuple[bool, str, int]], removal: Removal, function: HashFunction
+    changes: list[tuple[bool, str, int]], removal: RingRemoval, function: HashFunction
 ) -> None:
     ring = HashRing(removal, function)
     for add, name, weight in changes:

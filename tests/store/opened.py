@@ -18,7 +18,7 @@ from jumpmq.store.completion import Completion
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.staging import COMMIT_BYTES
-from jumpmq.store.writer import Ship
+from jumpmq.store.writer import ShipAhead
 
 RETRY_INTERVAL = 0.01
 """Seconds between attempts of a failing commit in tests."""
@@ -43,7 +43,7 @@ class Opened:
         completion: Callable[[], Completion] | None = None,
         epoch: int = 0,
         tell: int = -1,
-        ship: Ship | None = None,
+        ship: ShipAhead | None = None,
     ) -> None:
         self.directory = directory
         self.files = files

@@ -9,9 +9,9 @@ import pytest
 from tests.store.opened import Opened
 
 from jumpmq.store import kinds
-from jumpmq.store.kinds import TABLE, Key, Kind, Part
+from jumpmq.store.kinds import TABLE, Key, KeyPart, Kind
 
-GOLDEN: list[tuple[str, tuple[Part, ...], Any, str]] = [
+GOLDEN: list[tuple[str, tuple[KeyPart, ...], Any, str]] = [
     ("entry", (3,), {"do": "entry", "number": 3}, '["entry","3",{"do":"entry","number":3}]'),
     ("let_go", (), 2, '["let_go","",2]'),
     (
@@ -83,7 +83,7 @@ def test_each_kind_has_one_row() -> None:
 
 
 @pytest.mark.parametrize(("name", "parts", "value", "octets"), GOLDEN, ids=lambda one: str(one)[:20])
-def test_golden_records_are_read_and_written(name: str, parts: tuple[Part, ...], value: Any, octets: str) -> None:
+def test_golden_records_are_read_and_written(name: str, parts: tuple[KeyPart, ...], value: Any, octets: str) -> None:
     kind, key, read = json.loads(octets)
     [row] = rows(kind, key)
     assert (kind, row.decode(key, json.dumps(read))) == (name, (parts, value))

@@ -68,7 +68,7 @@ class Returned:
     body: bytes = b""
 
 
-Event = m.Method | Ack | ClientDelivery | Returned
+ClientEvent = m.Method | Ack | ClientDelivery | Returned
 
 
 class ClientProtocol:
@@ -85,7 +85,7 @@ class ClientProtocol:
         self._missing = 0
         self._pieces: list[bytes] = []
 
-    def receive(self, octets: bytes | memoryview) -> Iterator[Event]:
+    def receive(self, octets: bytes | memoryview) -> Iterator[ClientEvent]:
         """Parse received octets and yield the server's events in order.
 
         Raises:
@@ -101,7 +101,7 @@ class ClientProtocol:
             if not used:
                 return
 
-    def _read(self, event: Any) -> Event | None:
+    def _read(self, event: Any) -> ClientEvent | None:
         if isinstance(event, AMQPError):
             raise event
         if isinstance(event, Ack):

@@ -173,7 +173,7 @@ class TooLargeContent:
     size: int
 
 
-Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLargeContent
+ServerEvent = Publish | Ack | Received | Failed | Begun | BadHeader | TooLargeContent
 
 
 @dataclass(slots=True)
@@ -312,7 +312,7 @@ class ServerProtocol:
 
     # --- receiving ---
 
-    def receive(self, octets: bytes | bytearray | memoryview, now: float) -> Iterator[Event]:
+    def receive(self, octets: bytes | bytearray | memoryview, now: float) -> Iterator[ServerEvent]:
         """Parse received octets. Before the next call, exhaust the iterator, or abandon it with :meth:`skip`.
 
         Args:
@@ -327,7 +327,7 @@ class ServerProtocol:
         self._borrowed = True
         return self._read()
 
-    def _read(self) -> Iterator[Event]:
+    def _read(self) -> Iterator[ServerEvent]:
         if self.state is _HEADER:
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
                 self._keep()
@@ -373,7 +373,7 @@ class ServerProtocol:
         assert split.content.body is not None
         return Scatter(split.content.body.room(), split.channel, split.missing, split.length, behind)
 
-    def receive_scattered(self, scatter: Scatter, octets: int, now: float) -> Iterator[Event]:
+    def receive_scattered(self, scatter: Scatter, octets: int, now: float) -> Iterator[ServerEvent]:
         """Parse octets that were read into the buffers of :meth:`scatter`; otherwise as :meth:`receive`.
 
         Args:
@@ -496,7 +496,7 @@ class ServerProtocol:
             channel, (class_id, method_id) = event.channel, _identity(event)
         return Failed(error, channel, class_id, method_id)
 
-    def _advance(self, event: _Scanned) -> Event | None:
+    def _advance(self, event: _Scanned) -> ServerEvent | None:
         """Interpret a scanned event in the connection's state; return None if the caller has nothing to do."""
         if self.state is _RUNNING and isinstance(event, (Publish, Ack)):
             return self._advance_run(event)
@@ -520,7 +520,7 @@ class ServerProtocol:
         split_on = self._channels[event.channel]
         return self._finish_content(event.channel, split_on, event.content) if split_on.content else None
 
-    def _advance_run(self, run: Publish | Ack) -> Event | None:
+    def _advance_run(self, run: Publish | Ack) -> ServerEvent | None:
         if run.channel == 0:
             raise self._unexpected_on_zero()
         channel = self._channel(run.channel)
@@ -530,7 +530,7 @@ class ServerProtocol:
             raise _unexpected(channel.content)
         return run
 
-    def _await_close_ok(self, event: _Scanned) -> Event | None:
+    def _await_close_ok(self, event: _Scanned) -> ServerEvent | None:
         """Handle a frame while the connection closes: only close and close-ok count."""
         if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
             with contextlib.suppress(AMQPError):
@@ -540,7 +540,7 @@ class ServerProtocol:
                     return Received(0, method)
         return None
 
-    def _advance_connection(self, frame: RawFrame) -> Event | None:
+    def _advance_connection(self, frame: RawFrame) -> ServerEvent | None:
         if frame.type != FRAME_METHOD:
             raise UnexpectedFrame("content frame on channel 0")
         method = m.decode(frame.payload)
@@ -570,7 +570,7 @@ class ServerProtocol:
             )
         self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
 
-    def _advance_channel(self, frame: RawFrame) -> Event | None:
+    def _advance_channel(self, frame: RawFrame) -> ServerEvent | None:
         if frame.type != FRAME_METHOD:
             channel = self._channel(frame.channel)
             return self._advance_content(frame, channel) if channel is not None else None
@@ -594,7 +594,7 @@ class ServerProtocol:
             del self._channels[frame.channel]
         return Received(frame.channel, method)
 
-    def _advance_closing(self, frame: RawFrame) -> Event | None:
+    def _advance_closing(self, frame: RawFrame) -> ServerEvent | None:
         """Handle a frame on a channel that the server has closed: only close and close-ok count."""
         identity = (int.from_bytes(frame.payload[:2]), int.from_bytes(frame.payload[2:4]))
         if identity == (m.ChannelCloseOk.class_id, m.ChannelCloseOk.method_id):
@@ -626,7 +626,7 @@ class ServerProtocol:
 
     # --- contents that the fast path has not found complete ---
 
-    def _advance_content(self, frame: RawFrame, channel: _Channel) -> Event | None:
+    def _advance_content(self, frame: RawFrame, channel: _Channel) -> ServerEvent | None:
         content = channel.content
         if content is None:
             raise UnexpectedFrame("expected method frame, got non method frame instead")
@@ -653,7 +653,7 @@ class ServerProtocol:
         if not content.dropped:
             self.unfinished += len(piece)
 
-    def _finish_content(self, number: int, channel: _Channel, content: _Content) -> Event | None:
+    def _finish_content(self, number: int, channel: _Channel, content: _Content) -> ServerEvent | None:
         """Return the event of a complete content; None while octets are missing."""
         if content.missing:
             return None

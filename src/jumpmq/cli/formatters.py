@@ -26,8 +26,8 @@ class Atoms(list[str]):
     """Words without quotes in rabbitmqctl's output, such as a user's tags."""
 
 
-Rows = list[list[Any]]
-Formatter = Callable[[list[str], Rows, bool], str]
+TableRows = list[list[Any]]
+Formatter = Callable[[list[str], TableRows, bool], str]
 
 
 def erlang_term(value: Any) -> str:
@@ -52,13 +52,13 @@ def cell(value: Any) -> str:
     return escaped(erlang_term(value))
 
 
-def as_table(names: list[str], rows: Rows, headers: bool) -> str:
+def as_table(names: list[str], rows: TableRows, headers: bool) -> str:
     """Format rows as tab-separated lines, for shell scripts."""
     lines = [names] if headers and rows else []
     return "".join("\t".join(line) + "\n" for line in [*lines, *([cell(value) for value in row] for row in rows)])
 
 
-def as_pretty_table(names: list[str], rows: Rows, headers: bool) -> str:
+def as_pretty_table(names: list[str], rows: TableRows, headers: bool) -> str:
     """Draw a table, at most as wide as the terminal. Long cells are folded; no cell is cut."""
     from rich import box
     from rich.console import Console
@@ -77,7 +77,7 @@ def as_pretty_table(names: list[str], rows: Rows, headers: bool) -> str:
     return captured.get()
 
 
-def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
+def as_csv(names: list[str], rows: TableRows, headers: bool) -> str:
     """Format rows as comma-separated values, all quoted."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
@@ -87,7 +87,7 @@ def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
     return text.getvalue()
 
 
-def as_json(names: list[str], rows: Rows, headers: bool) -> str:
+def as_json(names: list[str], rows: TableRows, headers: bool) -> str:
     """Format rows as a JSON array, with one object per line."""
     objects = [json_text(dict(zip(names, row, strict=True))) for row in rows]
     return "[\n" + "\n,".join(objects) + "\n]\n"

@@ -20,7 +20,7 @@ import typer
 
 from jumpmq.cli.completing import with_completion
 from jumpmq.cli.errors import NoVirtualHost, WrongNode
-from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
+from jumpmq.cli.formatters import FORMATTERS, FormatterName, TableRows
 from jumpmq.cli.terminal import echo
 from jumpmq.management import DEFAULT_URL, TIMEOUT, ClientTLS, ManagementClient, Refusal
 
@@ -78,7 +78,7 @@ class Session:
         """Report a result."""
         echo(json.dumps({"message": text}) if self._form is FormatterName.json else text)
 
-    def table(self, names: list[str], rows: Rows) -> None:
+    def table(self, names: list[str], rows: TableRows) -> None:
         """Print rows below their column names."""
         headers = not (self.silent or self.no_table_headers)
         typer.echo(FORMATTERS[self._form](names, rows, headers), nl=False)

@@ -29,7 +29,7 @@ class TableFormat(StrEnum):
     json = "json"
 
 
-class HashFunction(StrEnum):
+class HashFunctionName(StrEnum):
     """Hash functions of a ring."""
 
     phash2 = "phash2"
@@ -158,7 +158,7 @@ def uniformity(
     buckets: Annotated[str, typer.Option(metavar="N..M", help="numbers of queues of weight 1")] = "2..20",
     keys: Annotated[int, typer.Option(min=1, help="number of keys: the numbers from 0, as text")] = 100_000,
     hash_function: Annotated[
-        HashFunction | None,
+        HashFunctionName | None,
         typer.Option(help="hash function of the keys", show_default="phash2, and both beyond 2^21 keys"),
     ] = None,
     exchange: Annotated[str | None, typer.Option(help="test this exchange and the messages in its queues")] = None,
@@ -176,7 +176,7 @@ def uniformity(
             return
         from jumpmq.spark.pipelines.tables import bucket_tests
 
-        both = (HashFunction.phash2, HashFunction.xxh64) if keys > POSITIONS else (HashFunction.phash2,)
+        both = (HashFunctionName.phash2, HashFunctionName.xxh64) if keys > POSITIONS else (HashFunctionName.phash2,)
         found = {}
         for function in both if hash_function is None else (hash_function,):
             tests = found[function.value] = bucket_tests(spark, range(first, last + 1), keys, function.value)

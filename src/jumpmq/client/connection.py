@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.client import ClientDelivery, ClientProtocol, Event, Returned
+from jumpmq.amqp.client import ClientDelivery, ClientEvent, ClientProtocol, Returned
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.events import Ack
 from jumpmq.amqp.fields import Field, typed
@@ -320,7 +320,7 @@ class AMQPConnection:
             except AMQPError as error:
                 raise ConnectionLost(f"{self.address} does not speak AMQP 0-9-1: {error.reply_text}") from None
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: ClientEvent) -> None:
         match event:
             case ClientDelivery():
                 self.deliveries.append(event)

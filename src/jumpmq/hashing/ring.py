@@ -38,7 +38,7 @@ from jumpmq.hashing.kernel import Buckets, KeyCounts, RunBuckets
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Removal = Literal["minimal", "shift"]
+RingRemoval = Literal["minimal", "shift"]
 Run = tuple[int, int]
 
 MAX_WEIGHT = 10_000
@@ -60,14 +60,14 @@ class HashRing:
         ValueError: unknown ``removal`` or ``function``.
     """
 
-    def __init__(self, removal: Removal = "minimal", function: HashFunction = "phash2") -> None:
+    def __init__(self, removal: RingRemoval = "minimal", function: HashFunction = "phash2") -> None:
         if removal not in ("minimal", "shift"):
             raise ValueError(f"a ring's removal is minimal or shift, not {removal!r}")
         try:
             hash_function(function)
         except ValueError as error:
             raise ValueError(f"unknown hash function {error}") from None
-        self._removal: Removal = removal
+        self._removal: RingRemoval = removal
         self._function: HashFunction = function
         self._names: list[str] = []
         self._weights: dict[str, int] = {}
@@ -90,7 +90,7 @@ class HashRing:
         return destination in self._weights
 
     @property
-    def removal(self) -> Removal:
+    def removal(self) -> RingRemoval:
         """``"minimal"`` or ``"shift"``."""
         return self._removal
 

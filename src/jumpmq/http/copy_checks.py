@@ -31,7 +31,7 @@ AGAIN = 3.0
 NAMED = 100
 """Maximum number of reported differences."""
 
-Ask = Callable[..., Awaitable[Any]]
+AskCheck = Callable[..., Awaitable[Any]]
 """Runs an operation on copies (:mod:`jumpmq.nodes.management.acting`) in all reachable processes, including the local
 process; returns the list of results.
 """
@@ -77,7 +77,7 @@ class CopyChecks:
         self.of: dict[int, CopyCheck] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, home: int, ask: Ask) -> None:
+    def begin(self, home: int, ask: AskCheck) -> None:
         """Begin to compare the copies of a home, unless a comparison is running."""
         if home in self.of and self.of[home].state == "running":
             return
@@ -87,7 +87,7 @@ class CopyChecks:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _run(check: CopyCheck, ask: Ask) -> None:
+async def _run(check: CopyCheck, ask: AskCheck) -> None:
     try:
         await _compare(check, ask)
     except Exception as error:
@@ -97,7 +97,7 @@ async def _run(check: CopyCheck, ask: Ask) -> None:
         log.info("home %d: copies on %s are %s", check.home, ", ".join(check.nodes), check.state)
 
 
-async def _compare(check: CopyCheck, ask: Ask) -> None:
+async def _compare(check: CopyCheck, ask: AskCheck) -> None:
     told: list[CopyFiles] = [CopyFiles(*one) for one in await ask("copy_files", check.home)]
     copies = {one.node: one.lengths for one in told}
     check.nodes = sorted(copies)
@@ -135,17 +135,17 @@ class CheckFailed(Exception):
     """Copies cannot be compared; the text is the reason."""
 
 
-async def _sums(home: int, part: Part, ask: Ask) -> dict[str, int]:
+async def _sums(home: int, part: Part, ask: AskCheck) -> dict[str, int]:
     """Return the checksum of a part of a file, by node."""
     found = [(node, crc) for node, crc in await ask("copy_checksum", home, *part) if crc is not None]
     return dict(found)
 
 
-async def _differ(home: int, part: Part, ask: Ask) -> bool:
+async def _differ(home: int, part: Part, ask: AskCheck) -> bool:
     return len(set((await _sums(home, part, ask)).values())) > 1
 
 
-async def _difference(home: int, part: Part, ask: Ask) -> dict[str, Any]:
+async def _difference(home: int, part: Part, ask: AskCheck) -> dict[str, Any]:
     """Return a description of a difference, narrowed down to the first differing octets."""
     name, offset, length = part
     while length > FINEST:
@@ -160,6 +160,6 @@ async def _difference(home: int, part: Part, ask: Ask) -> dict[str, Any]:
     return {"file": name, "offset": offset, "length": length, "checksums": checksums, "damaged": damaged}
 
 
-async def _damaged(home: int, name: str, length: int, ask: Ask) -> list[str]:
+async def _damaged(home: int, name: str, length: int, ask: AskCheck) -> list[str]:
     """Return the nodes whose first octets of a file are not as they were written."""
     return sorted({node for node, is_damaged in await ask("copy_damaged", home, name, length) if is_damaged})

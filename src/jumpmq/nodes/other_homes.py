@@ -14,7 +14,7 @@ from jumpmq.nodes.entry import ClusterMember, HomeLifecycle
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.shared_log import FIRST
-from jumpmq.nodes.moves.returning import Ask, Returning
+from jumpmq.nodes.moves.returning import AskRemoval, Returning
 from jumpmq.nodes.parts import Parts
 from jumpmq.store.kinds import RETURNING
 from jumpmq.topology import Topology
@@ -94,7 +94,7 @@ class OtherHomes:
         self._parts.queue_moves.streams.has_copies = has_copies
         self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
 
-    def returning(self, topology: Topology, ask: Ask) -> asyncio.Task[None] | None:
+    def returning(self, topology: Topology, ask: AskRemoval) -> asyncio.Task[None] | None:
         """Start, or continue, the return of shards to this node; None if no shard has to return.
 
         Args:

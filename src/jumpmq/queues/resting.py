@@ -47,10 +47,10 @@ FREED = 10_000
 LOOKED_THROUGH = 1000
 """Numbers examined per step if most of them belong to messages that no longer rest."""
 
-Key = bytes | float
+RestingKey = bytes | float
 """A key; for messages that rest alone, the due time (:func:`alone`), shared by the messages of 16 ms."""
 
-Noted = tuple[float, int]
+NotedRetry = tuple[float, int]
 """Due time of a message, and its number of returns."""
 
 HEADER = "x-jumpmq-retry"
@@ -98,7 +98,7 @@ class _Hastened(NamedTuple):
     heap: "_ByDue"
 
 
-_ByDue = list[tuple[float, int, Key]]
+_ByDue = list[tuple[float, int, RestingKey]]
 """A heap of keys, each once, by its due time or an earlier time."""
 
 
@@ -113,16 +113,16 @@ class Resting:
         keys: number of resting keys.
     """
 
-    def __init__(self, record: Callable[[int, Noted | None], None]) -> None:
+    def __init__(self, record: Callable[[int, NotedRetry | None], None]) -> None:
         self.held = ByNumber[Message]()
         self.keys = 0
         self._record = record
-        self._keys: dict[Key, _Key] = {}
+        self._keys: dict[RestingKey, _Key] = {}
         self._by_due: _ByDue = []  # the other keys
         self._hastened: deque[_Hastened] = deque()
         self._hastenings = 0  # number of releases of all messages
         self._pushed = 0  # distinguishes entries with equal times
-        self._noted = ByNumber[Noted]()  # recorded data
+        self._noted = ByNumber[NotedRetry]()  # recorded data
         self._has_rested = False  # True if ready messages have to rest as before a restart
         # numbers of messages with bodies possibly in memory, and of some departed messages
         self._to_page: deque[int] = deque()
@@ -157,11 +157,11 @@ class Resting:
             heapreplace(self._by_due, self._entry(name))
         return self._by_due[0][0]
 
-    def _entry(self, name: Key) -> tuple[float, int, Key]:
+    def _entry(self, name: RestingKey) -> tuple[float, int, RestingKey]:
         self._pushed += 1
         return self._keys[name].due, self._pushed, name
 
-    def note(self, seq: int, noted: Noted, *, recorded: bool) -> None:
+    def note(self, seq: int, noted: NotedRetry, *, recorded: bool) -> None:
         """Note the due time of a message that is not held.
 
         Args:
@@ -175,7 +175,7 @@ class Resting:
         """From now on a noted message rests instead of being delivered before its due time."""
         self._has_rested = True
 
-    def noted(self, message: Message) -> Noted | None:
+    def noted(self, message: Message) -> NotedRetry | None:
         """Return the due time and the number of returns of a message; None if it has not rested."""
         return self._noted.get(message.seq)
 
@@ -184,7 +184,7 @@ class Resting:
         noted = self._noted.get(message.seq)
         return 0 if noted is None else noted[1]
 
-    def waiting_for(self, key: Key) -> tuple[int, float] | None:
+    def waiting_for(self, key: RestingKey) -> tuple[int, float] | None:
         """Return the number of the message that a key waits for, and its due time; None for a key that does not
         rest.
         """
@@ -196,7 +196,7 @@ class Resting:
         noted = self._noted.get(seq)
         return 0.0 if noted is None else noted[0]
 
-    def rest(self, message: Message, key: Key, due: float, tries: int, *, recorded: bool) -> bool:
+    def rest(self, message: Message, key: RestingKey, due: float, tries: int, *, recorded: bool) -> bool:
         """Delay a message and the message's key. Return True if room is available.
 
         Args:
@@ -209,7 +209,7 @@ class Resting:
         self._put(message, key, due)
         return True
 
-    def _put(self, message: Message, key: Key, due: float) -> None:
+    def _put(self, message: Message, key: RestingKey, due: float) -> None:
         found = self._keys.get(key)
         if found is None:
             found = self._keys[key] = _Key(due, message.seq, self._hastenings)
@@ -230,7 +230,7 @@ class Resting:
             self._to_page += [seq for seq in some if seq in self.held]
 
     def divert(
-        self, messages: list[Message], keys: list[Key] | None, now: float
+        self, messages: list[Message], keys: list[RestingKey] | None, now: float
     ) -> tuple[list[Message], list[Message]]:
         """Split messages taken for delivery into deliverable and held messages.
 
@@ -341,13 +341,13 @@ class Resting:
         self._to_page += [message.seq for message in messages]
 
 
-def carrying(properties: bytes, noted: Noted | None) -> bytes:
+def carrying(properties: bytes, noted: NotedRetry | None) -> bytes:
     """Return a property list with a note for the queue's new home; None adds no note."""
     text = b"" if noted is None else f"{noted[0]!r} {noted[1]}".encode()
     return with_entries(properties, bytes((len(NAMED),)) + NAMED + b"S" + len(text).to_bytes(4) + text)
 
 
-def carried(octets: bytes) -> tuple[bytes, Noted | None]:
+def carried(octets: bytes) -> tuple[bytes, NotedRetry | None]:
     """Return a property list without the note of :func:`carrying`, and the note."""
     properties = Properties.parse(octets)
     headers = properties.headers or []
@@ -359,7 +359,7 @@ def carried(octets: bytes) -> tuple[bytes, Noted | None]:
     return properties.encode(), noted
 
 
-def _read(field: Field) -> Noted | None:
+def _read(field: Field) -> NotedRetry | None:
     """Parse a note. A peer of an earlier release may pass on any value sent by a publisher."""
     due, _, tries = str(field.value).partition(" ")
     try:

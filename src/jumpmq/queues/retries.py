@@ -10,7 +10,7 @@ from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.ready import PAGED_AT_ONCE
-from jumpmq.queues.resting import Key, Noted, Resting, alone
+from jumpmq.queues.resting import NotedRetry, Resting, RestingKey, alone
 from jumpmq.queues.slots import SlottedMessages
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.store.kinds import RETRY
@@ -69,7 +69,7 @@ class Retries:
         self._held_back = False  # True if all messages taken last rest, and more are ready
         self.resting = Resting(self._record)
 
-    def _record(self, seq: int, value: Noted | None) -> None:
+    def _record(self, seq: int, value: NotedRetry | None) -> None:
         if self._notes is None:
             return
         if value is None:
@@ -86,7 +86,7 @@ class Retries:
             "next_retry_at": None if due is None else round(due, 3),
         }
 
-    def keys_of(self, messages: list[Message]) -> list[Key] | None:
+    def keys_of(self, messages: list[Message]) -> list[RestingKey] | None:
         """Return the key by which messages rest together, per message; None where messages rest alone."""
         queue = self._queue
         if queue.slots is not None:
@@ -115,7 +115,7 @@ class Retries:
         self._keep(kept)
         return back
 
-    def rest_here(self, message: Message, seq: int, noted: Noted) -> None:
+    def rest_here(self, message: Message, seq: int, noted: NotedRetry) -> None:
         """Add a resting message received from the queue's previous home.
 
         Args:

@@ -51,7 +51,7 @@ class Install(NamedTuple):
     lineage: Lineage
 
 
-Step = Send | Alarm | Put | Clear | Install
+JoinAction = Send | Alarm | Put | Clear | Install
 
 
 def pages_of(manifest: Manifest) -> list[Manifest]:
@@ -123,11 +123,11 @@ class Joining:
         self.installed = False
         self.failed = ""
 
-    def start(self) -> list[Step]:
+    def start(self) -> list[JoinAction]:
         """Request a manifest: at the start, and on each new connection."""
         return [Send(self.source, Want(self.epoch, "", 0))]
 
-    def on_manifest(self, manifest: Manifest) -> list[Step]:
+    def on_manifest(self, manifest: Manifest) -> list[JoinAction]:
         """Process the list of files of the leader's copy. Files already present stay unchanged."""
         if manifest.epoch != self.epoch or self.installed or self.failed:
             return []
@@ -142,7 +142,7 @@ class Joining:
         self.manifest, self.damaged = manifest, 0
         return [*([Clear(stale)] if stale else []), *self._next()]
 
-    def on_piece(self, piece: Piece) -> list[Step]:
+    def on_piece(self, piece: Piece) -> list[JoinAction]:
         """Process octets of a file. A damaged piece is requested again; a file with a different CRC starts again."""
         file = self._current()
         if file is None or piece.epoch != self.epoch or self.failed:
@@ -157,7 +157,7 @@ class Joining:
         crc = crc32(piece.octets, crc)
         length += len(piece.octets)
         self.have = {**self.have, file.name: (length, crc)}
-        steps: list[Step] = [Put(file.name, piece.offset, piece.octets)]
+        steps: list[JoinAction] = [Put(file.name, piece.offset, piece.octets)]
         if length == file.length and crc != file.crc:
             self.have = {name: have for name, have in self.have.items() if name != file.name}
             return [*steps, Clear((file.name,)), *self._damaged(file)]
@@ -165,7 +165,7 @@ class Joining:
             self.damaged = 0
         return steps + self._next()
 
-    def on_installed(self) -> list[Step]:
+    def on_installed(self) -> list[JoinAction]:
         """Process the installation of the new copy, in place and synced, with its mark: all of the copy is complete."""
         assert self.manifest is not None
         self.installed = True
@@ -190,7 +190,7 @@ class Joining:
             return None
         return next((file for file in self.manifest.files if self.have.get(file.name, (0, 0))[0] < file.length), None)
 
-    def _next(self) -> list[Step]:
+    def _next(self) -> list[JoinAction]:
         """Request the next piece, or install the whole copy."""
         assert self.manifest is not None
         file = self._current()
@@ -198,12 +198,12 @@ class Joining:
             return [Install(self.manifest.kept, self.manifest.lineage)]
         return [Send(self.source, Want(self.epoch, file.name, self.have.get(file.name, (0, 0))[0]))]
 
-    def _damaged(self, file: File) -> list[Step]:
+    def _damaged(self, file: File) -> list[JoinAction]:
         self.damaged += 1
         if self.damaged > MOST_DAMAGED:
             return self._fail(f"{file.name} of {self.source} came damaged {self.damaged} times")
         return self._next()
 
-    def _fail(self, reason: str) -> list[Step]:
+    def _fail(self, reason: str) -> list[JoinAction]:
         self.failed = reason
         return [Alarm(reason)]

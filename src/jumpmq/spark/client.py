@@ -28,7 +28,7 @@ from jumpmq.spark.patience import retried, taken_up
 
 T = TypeVar("T")
 
-Slice = list[Any]
+SliceFields = list[Any]
 """Part of a queue to read: name and message numbers, as the broker's endpoints expect them."""
 
 REFUSALS: dict[int, type[JumpMQError]] = {
@@ -186,7 +186,7 @@ class Client:
             self._require_same(identity)
         return answer
 
-    def ready(self, slices: list[Slice], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
+    def ready(self, slices: list[SliceFields], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
         """Yield the ready messages of ranges ``[queue, first_seq, last_seq]``, exactly once; nothing is consumed.
 
         The batches have the columns ``queue`` and ``seq`` too.
@@ -278,7 +278,7 @@ class Client:
                 pass
 
     def reserved(
-        self, group: str, slices: list[Slice], columns: list[str], *, accept_loss: bool
+        self, group: str, slices: list[SliceFields], columns: list[str], *, accept_loss: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of parts of reservations, ``[queue, after, upto, first, count]``, exactly once.
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from jumpmq.spark.client import Slice
+from jumpmq.spark.client import SliceFields
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 
@@ -30,7 +30,7 @@ WORTHWHILE = 25_000
 class QueueSlices(InputPartition):
     """Parts of queues read by a single task."""
 
-    slices: list[Slice]
+    slices: list[SliceFields]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jumpmq.spark.client import Client, Slice
+from jumpmq.spark.client import Client, SliceFields
 from jumpmq.spark.errors import JumpMQError, MessagesGone, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
 from jumpmq.spark.minimum import Minimum
@@ -237,7 +237,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Note the owner epochs in an answer; after a restart, a broker has none before the next reservation."""
         self._owner_epochs |= {queue: epoch for queue, at in places.items() if (epoch := at.get("owner_epoch"))}
 
-    def _epochs_of(self, slices: list[Slice]) -> dict[str, int]:
+    def _epochs_of(self, slices: list[SliceFields]) -> dict[str, int]:
         """Return the owner epochs for a partition, by queue; none for queues that several queries share."""
         known = {} if self._options.share_queues else self._owner_epochs
         return {queue: known[queue] for queue, *_ in slices if queue in known}

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-Part = str | int
+KeyPart = str | int
 
 
 class Key(Enum):
@@ -39,7 +39,7 @@ class Key(Enum):
     LIST = "JSON list"
     SPACED_LIST = "JSON list with blanks"
 
-    def parts(self, key: str) -> tuple[Part, ...]:
+    def parts(self, key: str) -> tuple[KeyPart, ...]:
         """Split a key into its parts.
 
         Raises:
@@ -47,25 +47,25 @@ class Key(Enum):
         """
         return _SPLIT[self](key)
 
-    def key(self, *parts: Part) -> str:
+    def key(self, *parts: KeyPart) -> str:
         """Join parts to a key."""
         if self in (Key.LIST, Key.SPACED_LIST):
             return json.dumps(parts, separators=("," if self is Key.LIST else ", ", ":"))
         return " ".join(map(str, parts))
 
 
-def _nothing(key: str) -> tuple[Part, ...]:
+def _nothing(key: str) -> tuple[KeyPart, ...]:
     if key:
         raise ValueError(f"the kind has one record, without key: {key!r}")
     return ()
 
 
-def _number_text(key: str) -> tuple[Part, ...]:
+def _number_text(key: str) -> tuple[KeyPart, ...]:
     number, _, text = key.partition(" ")
     return int(number), text
 
 
-_SPLIT: dict[Key, Callable[[str], tuple[Part, ...]]] = {
+_SPLIT: dict[Key, Callable[[str], tuple[KeyPart, ...]]] = {
     Key.NONE: _nothing,
     Key.WORD: lambda key: (key,),
     Key.TEXT: lambda key: (key,),
@@ -96,7 +96,7 @@ class Kind(NamedTuple):
     restored_by: str
     in_snapshot: bool
 
-    def decode(self, key: str, text: str) -> tuple[tuple[Part, ...], Any]:
+    def decode(self, key: str, text: str) -> tuple[tuple[KeyPart, ...], Any]:
         """Return the parts of a record's key, and its value from JSON text.
 
         Raises:

@@ -12,7 +12,7 @@ from jumpmq.store.changes import Changes, Definitions, json_text
 from jumpmq.store.completion import NO_RECEIPT, CompleteReceipt
 from jumpmq.store.layout import body_octets
 from jumpmq.store.records import GATHER
-from jumpmq.store.upkeep import Moves
+from jumpmq.store.upkeep import BatchMoves
 
 if TYPE_CHECKING:
     from jumpmq.store.stream_import import ImportedChunk
@@ -76,7 +76,7 @@ class Staging:
         self._stored: deque[Changes] = deque()  # changes on disk, but not complete
         self._growing: dict[int, Batch] = {}  # the batch for a queue's next messages, by number of the queue
         self._next_spill = SPILLED  # last invented queue number
-        self._moves: Moves = []  # blocks to move at the end of the current turn
+        self._moves: BatchMoves = []  # blocks to move at the end of the current turn
         self._requested = False  # True if the next commit is to begin as soon as possible
         self._held = 0  # number of callers that are still staging changes of a single commit
         self._failed = False  # True if the last commit was returned: all later changes go into the same commit
@@ -229,7 +229,7 @@ class Staging:
         self.end_turn()
         self._held -= 1
 
-    def move(self, moves: Moves) -> None:
+    def move(self, moves: BatchMoves) -> None:
         """Stage the rewriting of the remaining parts of batches: at the end of the current turn, or at once outside a
         turn.
 

@@ -43,7 +43,7 @@ from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_import import StreamOrigin
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.upkeep import LogUpkeep
-from jumpmq.store.writer import Ship, Writer
+from jumpmq.store.writer import ShipAhead, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,7 @@ class Store(Staging):
         linger_bytes: int,
         epoch: int,
         tell: int,
-        ship: Ship | None,
+        ship: ShipAhead | None,
         completion: Completion,
         retry_interval: float,
         on_commit: Callable[[CompleteReceipt], None],
@@ -163,7 +163,7 @@ class Store(Staging):
         linger_bytes: int = LINGER_BYTES,
         epoch: int = 0,
         tell: int = -1,
-        ship: Ship | None = None,
+        ship: ShipAhead | None = None,
         completion: Completion | None = None,
         retry_interval: float = 1.0,
     ) -> Store:

@@ -49,7 +49,7 @@ LOOK_INTERVAL = 1.0
 NO_DESCRIPTOR = errno.EMFILE, errno.ENFILE
 """Errors of opening a file while clients use up all descriptors."""
 
-Moves = list[tuple[Batch, list[Message]]]
+BatchMoves = list[tuple[Batch, list[Message]]]
 
 
 class LogUpkeep:
@@ -73,7 +73,7 @@ class LogUpkeep:
         background: Background,
         *,
         indexed: int,
-        on_moves: Callable[[Moves], None],
+        on_moves: Callable[[BatchMoves], None],
         files: Files,
     ) -> None:
         self._log = log
@@ -347,7 +347,7 @@ class LogUpkeep:
                     break
         return batches
 
-    def _read(self, batches: list[tuple[Batch, Any, Ranges]]) -> Moves:
+    def _read(self, batches: list[tuple[Batch, Any, Ranges]]) -> BatchMoves:
         found = []
         for batch, positions, settled in batches:
             try:

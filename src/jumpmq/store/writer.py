@@ -27,7 +27,7 @@ SMALL_BYTES = 64 << 10
 QUICK = 0.0005
 """Maximum seconds for a small commit on a fast disk."""
 
-Ship = Callable[[int, bytes], bool]
+ShipAhead = Callable[[int, bytes], bool]
 """Sends a commit's begin (position) and octets to all followers. Returns True if sent; False if sent to no follower."""
 
 FORGETTING = 0.9
@@ -72,7 +72,7 @@ class Writer:
         tell, ship: as for :meth:`Store.open`.
     """
 
-    def __init__(self, files: Files, tell: int = -1, ship: Ship | None = None) -> None:
+    def __init__(self, files: Files, tell: int = -1, ship: ShipAhead | None = None) -> None:
         self._tells = tell >= 0
         self._ship = ship
         self._results: deque[Result] = deque()  # results without anything to write

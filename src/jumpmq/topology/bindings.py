@@ -6,7 +6,7 @@ from typing import Literal
 
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 
-Kind = Literal["queue", "exchange"]
+DestinationKind = Literal["queue", "exchange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Binding:
     """
 
     source: str
-    kind: Kind
+    kind: DestinationKind
     destination: str
     key: bytes = b""
     arguments: Arguments = NO_ARGUMENTS

@@ -20,7 +20,7 @@ messages per second, over all connections and requests of the user.
 VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues", "max-bindings")
 """The last one is beyond RabbitMQ; bindings of the default exchange do not count."""
 
-Limits = Mapping[str, int]
+LimitValues = Mapping[str, int]
 """Values by limit name; negative values mean unlimited."""
 
 
@@ -40,7 +40,7 @@ def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
         raise PreconditionFailed(f"{name} should be above 0, or negative for no limit")
 
 
-def reached(limits: Limits, name: str, count: int) -> int | None:
+def reached(limits: LimitValues, name: str, count: int) -> int | None:
     """Return the limit if ``count`` has reached it; otherwise None."""
     limit = limits.get(name, -1)
     return limit if 0 <= limit <= count else None

@@ -15,7 +15,7 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.queues.arguments import lower
 from jumpmq.topology import patterns, policy_definitions
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 
 APPLY_TO = {
     "queues": ("queue",),
@@ -70,7 +70,7 @@ class Policy:
         )
         return [problem for problem in found if problem is not None]
 
-    def matches(self, kind: Kind, name: str, queue_type: str = "") -> bool:
+    def matches(self, kind: DestinationKind, name: str, queue_type: str = "") -> bool:
         """Return True if the policy applies to an exchange, or to a queue of a type, with this name."""
         meant = APPLY_TO[self.apply_to]
         return (kind in meant or queue_type in meant) and patterns.search(self.pattern, name)
@@ -144,7 +144,9 @@ class Policies:
         """Return the policies, or the operator policies, in the order of their setting."""
         return list(self._of_kind(operator).values())
 
-    def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset(), queue_type: str = "") -> InForce:
+    def in_force(
+        self, kind: DestinationKind, name: str, refused: Set[str] = frozenset(), queue_type: str = ""
+    ) -> InForce:
         """Return the policies in force for a queue or exchange of a given name.
 
         Args:
@@ -191,7 +193,7 @@ def _rank(policy: Policy) -> tuple[float, str]:
     return -policy.priority, policy.name
 
 
-def _first(order: list[Policy], kind: Kind, name: str, refused: Set[str], queue_type: str) -> Policy | None:
+def _first(order: list[Policy], kind: DestinationKind, name: str, refused: Set[str], queue_type: str) -> Policy | None:
     return next(
         (one for one in order if one.matches(kind, name, queue_type) and refused.isdisjoint(one.definition)),
         None,

@@ -15,7 +15,7 @@ from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.digest import Digest
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.json_form import from_json, to_json
-from jumpmq.topology.limits import Limits
+from jumpmq.topology.limits import LimitValues
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
 
@@ -150,13 +150,13 @@ class Records:
     def delete_topic_permissions(self, user: str, vhost: str, exchange: str) -> None:
         self._delete(kinds.TOPIC_PERMISSIONS, key_of(user, vhost, exchange))
 
-    def put_user_limits(self, user: str, limits: Limits) -> None:
+    def put_user_limits(self, user: str, limits: LimitValues) -> None:
         self._put_limits(kinds.USER_LIMITS, user, limits)
 
-    def put_virtual_host_limits(self, vhost: str, limits: Limits) -> None:
+    def put_virtual_host_limits(self, vhost: str, limits: LimitValues) -> None:
         self._put_limits(kinds.VHOST_LIMITS, vhost, limits)
 
-    def _put_limits(self, kind: str, name: str, limits: Limits) -> None:
+    def _put_limits(self, kind: str, name: str, limits: LimitValues) -> None:
         if limits:
             self._put(kind, name, {"name": name, "limits": dict(limits)})
         else:

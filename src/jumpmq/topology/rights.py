@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.users import Operation
 
@@ -14,7 +14,7 @@ class Right(NamedTuple):
 
     operation: Operation
     vhost: str
-    kind: Kind
+    kind: DestinationKind
     name: str
 
 

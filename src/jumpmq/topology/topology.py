@@ -26,7 +26,7 @@ LOCATORS = "queue-leader-locator", "queue-master-locator"
 CLIENT_LOCAL = "client-local"
 """Locator for placing a queue at the client's home; all further locators choose the home with the fewest queues."""
 
-Listener = Callable[[Change, Asker], None]
+ChangeListener = Callable[[Change, Asker], None]
 """Called with every applied change and its author; may propose further changes."""
 
 
@@ -65,7 +65,7 @@ class Topology(State):
             home=home,
             shared=shared,
         )
-        self.listeners: list[Listener] = []
+        self.listeners: list[ChangeListener] = []
         self.locator = CLIENT_LOCAL
         self._proposals = Proposals(self._take, later)  # undecided changes
         self.log: CommonLog = LocalLog(self.decide)

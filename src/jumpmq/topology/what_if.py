@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from jumpmq.hashing import MAX_WEIGHT, modulus_array
 from jumpmq.hashing.functions import HashFunction
 from jumpmq.hashing.outline import RingOutline
-from jumpmq.hashing.ring import Removal
+from jumpmq.hashing.ring import RingRemoval
 
 SAMPLE = 1 << 17
 """Number of sample keys: shares are within 0.3 % of all keys, with a probability of 95 %."""
@@ -68,7 +68,7 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Rem
         ValueError: a step is impossible.
     """
     keys, found = _keys(), dict[Way, RemovalOutcome]()
-    ways: tuple[Removal, ...] = ("minimal", "shift")
+    ways: tuple[RingRemoval, ...] = ("minimal", "shift")
     for removal in ways:
         before = RingOutline.restore(state)
         if before.removal != removal:
@@ -119,7 +119,7 @@ def _keys() -> pa.Array:
     return pc.cast(pa.array(range(SAMPLE), pa.int32()), pa.string())
 
 
-def _made(removal: Removal, function: HashFunction, weights: dict[str, int]) -> RingOutline:
+def _made(removal: RingRemoval, function: HashFunction, weights: dict[str, int]) -> RingOutline:
     ring = RingOutline(removal, function)
     for name, weight in weights.items():
         ring.add(name, weight)

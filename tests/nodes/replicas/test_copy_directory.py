@@ -12,7 +12,7 @@ from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory, DamagedCopy
-from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove, perform
+from jumpmq.nodes.replicas.disk_thread import DiskThread, Remove, TaskResult, perform
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch, before, position_at
 from jumpmq.store.errors import DirectoryInUse, StoreError
@@ -269,7 +269,7 @@ async def test_commits_are_written_and_synced_in_order_by_whichever_thread(home:
     """The first octets of a segment make room in its file; what has room goes through the compiled thread."""
     stretch = read_lineage(home).lineage[0]
     octets, at = octets_of(home, stretch), position_at(stretch.segment, 0)
-    answers: list[Answer] = []
+    answers: list[TaskResult] = []
     failures: list[Exception] = []
     works: list[bool] = []
     copy = CopyDirectory(tmp_path, "log")

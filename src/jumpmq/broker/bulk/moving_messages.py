@@ -63,7 +63,7 @@ class Running(Sliced, Protocol):
 
 
 @dataclass(frozen=True)
-class Destination:
+class MoveDestination:
     """Destination of moved messages. With neither a queue nor an exchange, every message goes to the queue of its last
     death, with the exchange and routing key of its arrival there.
 
@@ -92,7 +92,7 @@ class MovedMessages:
 
 
 async def move_messages(
-    broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
+    broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: MoveDestination, count: int
 ) -> MovedMessages:
     """Move up to ``count`` messages from the front of a queue, in steps; other clients are served in between.
 
@@ -114,7 +114,12 @@ async def move_messages(
 
 
 async def move_numbered(
-    broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, numbers: Iterable[int]
+    broker: Running,
+    user: Principal,
+    host: VirtualHost,
+    queue: Queue,
+    destination: MoveDestination,
+    numbers: Iterable[int],
 ) -> MovedMessages:
     """Move the messages with these numbers, in steps, in order; messages no longer ready are skipped.
 
@@ -203,7 +208,7 @@ class _Moving:
         user: Principal,
         host: VirtualHost,
         queue: Queue,
-        destination: Destination,
+        destination: MoveDestination,
         holding: Held = Held.UNACKNOWLEDGED,
     ) -> None:
         self.done = MovedMessages()

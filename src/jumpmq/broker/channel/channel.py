@@ -22,7 +22,7 @@ from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
-from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.consumer_groups.group import GroupCounts
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 from jumpmq.broker.routing.routing import Pushed
@@ -286,7 +286,7 @@ class Channel:
             self.connection.charges.add("channels", -CONSUMER)
         self.waiting.pop(consumer, None)
 
-    def revoke(self, tags: list[int], counts: Counts) -> None:
+    def revoke(self, tags: list[int], counts: GroupCounts) -> None:
         """Revoke deliveries of a member of a consumer group: the client can no longer settle these deliveries.
 
         Args:

@@ -8,7 +8,7 @@ from jumpmq.broker.commit.turns import CommitClient
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import Asker, VirtualHost
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.users import Operation
 
 
@@ -58,7 +58,7 @@ class ChannelClient(CommitClient, Protocol):
     def leave_queues(self) -> None:
         """Delete the exclusive queues of a closing connection."""
 
-    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
+    def require_permission(self, operation: Operation, kind: DestinationKind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:

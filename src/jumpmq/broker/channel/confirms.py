@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.channel.overtaking import Answer, Overtaking, PublishedRun
+from jumpmq.broker.channel.overtaking import ConfirmMethod, Overtaking, PublishedRun
 from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, ReceiptParts
 
 
@@ -110,11 +110,11 @@ class Confirms:
             self._overtaking = Overtaking(run for run in self._runs if run.receipt is not None)
             self._runs.clear()
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[ConfirmMethod]:
         """Return the due answers."""
         if self._overtaking is not None:
             return self._overtake(self._overtaking)
-        found: list[Answer] = []
+        found: list[ConfirmMethod] = []
         runs = self._runs
         first = last = 0  # tags of the publishes to acknowledge
         while runs and (receipt := runs[0].receipt) is not None:
@@ -138,7 +138,7 @@ class Confirms:
             self._mixed = False
         return found
 
-    def _overtake(self, overtaking: Overtaking) -> list[Answer]:
+    def _overtake(self, overtaking: Overtaking) -> list[ConfirmMethod]:
         """Return the due answers, overtaking waiting publishes."""
         found, acknowledged, refused = overtaking.answers(self._unsealed)
         self.answered += acknowledged + refused

@@ -19,7 +19,7 @@ from jumpmq.broker.channel.consumers import ChannelConsumer, DeliveringChannel, 
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
-from jumpmq.broker.consumer_groups.group import Counts, Partition
+from jumpmq.broker.consumer_groups.group import GroupCounts, Partition
 from jumpmq.broker.consumer_groups.live import ConsumerGroups, GroupPrincipal, LiveGroup
 from jumpmq.broker.names import unique_name
 from jumpmq.broker.upkeep.upkeep import Upkeep
@@ -109,7 +109,7 @@ class MemberChannel(DeliveringChannel, Protocol):
 
     @property
     def transaction(self) -> object | None: ...
-    def revoke(self, tags: list[int], counts: Counts) -> None: ...
+    def revoke(self, tags: list[int], counts: GroupCounts) -> None: ...
 
 
 class GroupConsumer:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from jumpmq.amqp import methods as m
 from jumpmq.broker.commit.receipts import DONE, PENDING, Part, Receipt
 
-Answer = m.BasicAck | m.BasicNack
+ConfirmMethod = m.BasicAck | m.BasicNack
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Overtaking:
         """Add a run with receipt."""
         self._lanes.setdefault(run.sources, deque()).append(run)
 
-    def answers(self, unsealed: Sequence[PublishedRun]) -> tuple[list[Answer], int, int]:
+    def answers(self, unsealed: Sequence[PublishedRun]) -> tuple[list[ConfirmMethod], int, int]:
         """Return the due answers, with the numbers of acknowledged and refused publishes.
 
         Args:
@@ -73,7 +73,7 @@ class Overtaking:
             while lane and (receipt := lane[0].receipt) is not None and (state := receipt.state) is not PENDING:
                 (done if state is DONE else refused).append(lane.popleft())
         before = min((run.first_tag for run in (*self._firsts(), *unsealed[:1], *refused)), default=None)
-        found: list[Answer] = []
+        found: list[ConfirmMethod] = []
         prefix = [run for run in done if before is None or run.last_tag < before]
         if prefix:
             last = max(run.last_tag for run in prefix)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.consumer_groups.group import GroupCounts
 
 
 class Revoked:
@@ -10,16 +10,16 @@ class Revoked:
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._runs: list[tuple[int, int, Counts]] = []
+        self._runs: list[tuple[int, int, GroupCounts]] = []
 
-    def add(self, tags: list[int], counts: Counts) -> None:
+    def add(self, tags: list[int], counts: GroupCounts) -> None:
         """Add revoked tags.
 
         Args:
             tags: in ascending order.
             counts: statistics of the consumer group that has revoked the deliveries.
         """
-        runs: list[tuple[int, int, Counts]] = []
+        runs: list[tuple[int, int, GroupCounts]] = []
         for tag in tags:
             if runs and runs[-1][1] == tag - 1:
                 runs[-1] = runs[-1][0], tag, counts

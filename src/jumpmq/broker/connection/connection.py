@@ -46,7 +46,7 @@ from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
 from jumpmq.store.completion import CompleteReceipt
 from jumpmq.topology import Asker, DeleteQueue, VirtualHost
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.users import Operation
 
 log = logging.getLogger(__name__)
@@ -524,7 +524,7 @@ class Connection(asyncio.BufferedProtocol):
         """True if the client understands ``basic.cancel`` from the broker."""
         return self.handshake.wants_cancel_notice
 
-    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
+    def require_permission(self, operation: Operation, kind: DestinationKind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:

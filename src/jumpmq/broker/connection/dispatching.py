@@ -14,9 +14,9 @@ from jumpmq.amqp.protocol import (
     BadHeader,
     Begun,
     ConnectionState,
-    Event,
     Failed,
     Received,
+    ServerEvent,
     ServerProtocol,
     TooLargeContent,
 )
@@ -87,15 +87,15 @@ class Dispatcher:
         self.partial_frame = b""
         self._connection = connection  # source of the events
         self._services = services  # shared by all connections
-        self._pending: Iterator[Event] | None = None  # remaining events of a read
-        self._current: Event | _GoOn | None = None  # next event: the rest of a run, or a waiting method
+        self._pending: Iterator[ServerEvent] | None = None  # remaining events of a read
+        self._current: ServerEvent | _GoOn | None = None  # next event: the rest of a run, or a waiting method
 
     def close(self) -> None:
         """Drop remaining events, and the reference to the connection, when the client is gone."""
         self._pending = None
         del self._connection  # breaks a reference cycle: garbage collections are rare in a serving broker
 
-    def work(self, events: Iterator[Event]) -> None:
+    def work(self, events: Iterator[ServerEvent]) -> None:
         """Process new or remaining events. Events remain for later if the work is slow, so that other clients are
         served, or if the client does not read its answers."""
         connection, wait = self._connection, Wait.NOTHING
@@ -137,7 +137,7 @@ class Dispatcher:
         if connection.reading.waits:
             connection.reading.resume(LEFT)
 
-    def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
+    def _next(self, events: Iterator[ServerEvent]) -> ServerEvent | _GoOn | None:
         """Return the next event, or a part of a long run of publishes."""
         event, self._current = self._current or next(events, None), None
         if isinstance(event, Publish) and len(event.messages) > 1:
@@ -147,7 +147,7 @@ class Dispatcher:
 
     # --- remaining events ---
 
-    def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
+    def _leave_rest(self, events: Iterator[ServerEvent], wait: Wait) -> None:
         connection = self._connection
         self._pending = events
         self.partial_frame = b""
@@ -183,7 +183,7 @@ class Dispatcher:
 
     # --- events ---
 
-    def _act(self, event: Event | _GoOn) -> None:
+    def _act(self, event: ServerEvent | _GoOn) -> None:
         connection = self._connection
         match event:
             case Publish():

@@ -170,7 +170,7 @@ class PartitionPlace:
 
 
 @dataclass(slots=True)
-class Counts:
+class GroupCounts:
     """Counters of a group.
 
     Attributes:
@@ -227,7 +227,7 @@ class ConsumerGroup:
     rebalance_delay: float = REBALANCE_DELAY
     members: dict[str, GroupMember] = field(default_factory=dict)
     places: dict[Partition, PartitionPlace] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: GroupCounts = field(default_factory=GroupCounts)
     readers: Counter[Any] = field(default_factory=Counter)
     _pools: dict[frozenset[Hashable], Pool] = field(default_factory=dict)
     _queues: dict[int, tuple[Partition, ...]] = field(default_factory=dict)  # partitions by queue

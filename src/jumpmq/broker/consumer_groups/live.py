@@ -49,7 +49,7 @@ from jumpmq.topology import (
     Unbind,
     VirtualHost,
 )
-from jumpmq.topology.bindings import Binding, Kind
+from jumpmq.topology.bindings import Binding, DestinationKind
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import HASH_EXCHANGES
 
@@ -159,7 +159,7 @@ class LiveGroup:
     """
 
     vhost: str
-    kind: Kind
+    kind: DestinationKind
     source: str
     group: ConsumerGroup
     queues: dict[int, Queue] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class ConsumerGroups:
             PreconditionFailed: the exchange does not spread messages by key.
             AccessRefused: one of these, and the user may not read a queue of this name.
         """
-        kind: Kind = "queue" if source in host.declared else "exchange"
+        kind: DestinationKind = "queue" if source in host.declared else "exchange"
         if kind == "exchange":
             exchange = host.exchanges.get(source) if source else None
             if not isinstance(exchange, HASH_EXCHANGES) and (

@@ -7,7 +7,7 @@ from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import Change, Exchange, Topology, VirtualHost
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges import TopicExchange
 from jumpmq.topology.rights import Right, TopicRight
@@ -41,7 +41,7 @@ class Authorization:
         found = user.account(self._topology)
         return found is not None and "impersonator" in found.tags
 
-    def require(self, user: Principal, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
+    def require(self, user: Principal, vhost: str, operation: Operation, kind: DestinationKind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:

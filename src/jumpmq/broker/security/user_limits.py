@@ -13,7 +13,7 @@ from jumpmq.amqp.protocol import ConnectionState, ServerProtocol
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
-from jumpmq.topology.limits import Limits, reached
+from jumpmq.topology.limits import LimitValues, reached
 
 Usage = dict[str, list[int]]
 """Open resources at a home, of limited users and virtual hosts: of a user (``user NAME``, or ``token NAME``)
@@ -169,7 +169,7 @@ class UserLimits:
                 for connection in [one for one in self._connections if one.user.name == name]:
                     connection.rate.shared = self.rate(connection.user)
 
-    def _limits(self, user: Principal) -> Limits:
+    def _limits(self, user: Principal) -> LimitValues:
         found = self._topology.users.get(user.name)
         return found.limits if found is not None else {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jumpmq.topology import Asker, Bind, Binding, Change, DeclareQueue, DeleteQueue, Topology, Unbind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
-from jumpmq.topology.topology import Listener
+from jumpmq.topology.topology import ChangeListener
 
 log = logging.getLogger("jumpmq.audit")
 
@@ -36,7 +36,7 @@ def refusal(reason: str, **facts: Any) -> None:
     record("refused", logging.WARNING, reason=reason, **facts)
 
 
-def recording(topology: Topology) -> Listener:
+def recording(topology: Topology) -> ChangeListener:
     """Return a topology listener that logs changes with their authors."""
     exclusive: set[int] = set()
 

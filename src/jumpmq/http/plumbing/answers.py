@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.plumbing.paging import Key, Page, SortOrder, value_at
+from jumpmq.http.plumbing.paging import Page, SortKey, SortOrder, value_at
 
 SORTED_AT_ONCE = 500
 """Number of keys sorted, and of objects written, per slice."""
@@ -89,7 +89,7 @@ async def answer_list_in_parts(
         places, filtered = await _places_at_hand(found, page, wanted, at_hand, slices)
         return await _page(found, page, places, filtered, show, columns, slices)
     texts: list[str] = []
-    keys: list[Key] = []
+    keys: list[SortKey] = []
     for start in range(0, len(found), SHOWN_AT_ONCE):
         part = enumerate(await show(found[start : start + SHOWN_AT_ONCE]), start)
         async for number, shown in slices.through(part):
@@ -127,7 +127,7 @@ async def _places_at_hand(
     items: list[T], page: Page, wanted: SortOrder, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
 ) -> tuple[list[int], int]:
     """Return the positions of the page's items, and the number of items on all pages."""
-    chosen: list[Key] = []
+    chosen: list[SortKey] = []
     filtered, last = 0, page.number * page.size
     async for start in slices.through(range(0, len(items), SORTED_AT_ONCE)):
         part = items[start : start + SORTED_AT_ONCE]
@@ -157,7 +157,7 @@ async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIt
     yield "]" if places else "[]"
 
 
-async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
+async def _places(keys: list[SortKey], reverse: bool, slices: Slices) -> list[int]:
     """Return the item numbers at the end of the keys, sorted by key. Equal keys stay in order. ``keys`` is emptied."""
     runs = []
     while keys:
@@ -168,7 +168,7 @@ async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
     return places[::-1] if reverse else places
 
 
-def _used_up(run: list[Key]) -> Iterator[Key]:
+def _used_up(run: list[SortKey]) -> Iterator[SortKey]:
     """Yield the keys from last to first, and free them one by one: freeing many at once takes long."""
     while run:
         yield run.pop()

@@ -31,7 +31,7 @@ most.
 """
 
 
-Part = tuple[str, list[Message]]
+QueueMessages = tuple[str, list[Message]]
 """Messages of a queue, with the queue's name."""
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
@@ -65,7 +65,7 @@ class ArrowEncoder:
         schema: bytes = self._schema.serialize().to_pybytes()
         return schema
 
-    def batch(self, parts: list[Part]) -> memoryview:
+    def batch(self, parts: list[QueueMessages]) -> memoryview:
         """Encode a record batch message.
 
         Raises:
@@ -83,7 +83,7 @@ class ArrowEncoder:
     def _encoded(self, arrays: list[pa.Array]) -> memoryview:
         return memoryview(self._pa.record_batch(arrays, schema=self._schema).serialize())
 
-    def _column(self, parts: list[Part], messages: list[Message], name: str) -> pa.Array:
+    def _column(self, parts: list[QueueMessages], messages: list[Message], name: str) -> pa.Array:
         if name == "queue":
             return self._names(parts)
         if name == "redelivered":
@@ -98,7 +98,7 @@ class ArrowEncoder:
         arrays = [part.column(name) for _, part in parts]
         return arrays[0] if len(arrays) == 1 else self._pa.concat_arrays(arrays)
 
-    def _names(self, parts: Sequence[Part | ColumnPart]) -> pa.Array:
+    def _names(self, parts: Sequence[QueueMessages | ColumnPart]) -> pa.Array:
         """Return the queue's name for each message."""
         runs = [(queue, sum(len(part) for _, part in run)) for queue, run in groupby(parts, key=itemgetter(0))]
         arrays = [self._repeat(queue, count) for queue, count in runs]

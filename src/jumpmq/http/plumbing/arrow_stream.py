@@ -9,7 +9,15 @@ from typing import cast
 
 from starlette.responses import StreamingResponse
 
-from jumpmq.http.plumbing.arrow import COLUMNS, MEDIA_TYPE, ArrowEncoder, ColumnPart, Part, bounded, load_pyarrow
+from jumpmq.http.plumbing.arrow import (
+    COLUMNS,
+    MEDIA_TYPE,
+    ArrowEncoder,
+    ColumnPart,
+    QueueMessages,
+    bounded,
+    load_pyarrow,
+)
 from jumpmq.http.plumbing.errors import BadRequest
 
 
@@ -25,7 +33,7 @@ def columns_of(names: object) -> tuple[str, ...]:
 
 
 async def arrow_stream(
-    parts: Iterable[Part | ColumnPart],
+    parts: Iterable[QueueMessages | ColumnPart],
     columns: tuple[str, ...],
     *,
     headers: dict[str, str] | None = None,
@@ -43,7 +51,7 @@ async def arrow_stream(
 
 
 async def _octets(
-    parts: Iterable[Part | ColumnPart], columns: tuple[str, ...], alive: Callable[[], None]
+    parts: Iterable[QueueMessages | ColumnPart], columns: tuple[str, ...], alive: Callable[[], None]
 ) -> AsyncIterator[bytes | memoryview]:
     encoder = ArrowEncoder(columns)
     yield encoder.head()
@@ -54,9 +62,9 @@ async def _octets(
     yield encoder.tail()
 
 
-def _batches(encoder: ArrowEncoder, parts: Iterable[Part | ColumnPart]) -> Iterator[memoryview]:
+def _batches(encoder: ArrowEncoder, parts: Iterable[QueueMessages | ColumnPart]) -> Iterator[memoryview]:
     for single, run in groupby(parts, key=lambda part: isinstance(part[1], list)):
         if single:
-            yield from map(encoder.batch, bounded(cast("Iterable[Part]", run)))
+            yield from map(encoder.batch, bounded(cast("Iterable[QueueMessages]", run)))
         else:
             yield from map(encoder.column_batch, bounded(cast("Iterable[ColumnPart]", run)))

@@ -17,7 +17,7 @@ MAX_PAGE_SIZE = 500
 DEFAULT_PAGE_SIZE = 100
 
 T = TypeVar("T")
-Key = tuple[Any, ...]
+SortKey = tuple[Any, ...]
 
 
 class InvalidPage(BadRequest):
@@ -52,7 +52,7 @@ class SortOrder:
 
     def keys_at_hand(
         self, items: Sequence[T], columns: Mapping[str, Callable[[T], Any]], numbers: Iterable[int]
-    ) -> list[Key]:
+    ) -> list[SortKey]:
         """Return sort keys like :meth:`key`, computed without rendering the objects.
 
         Args:
@@ -63,7 +63,7 @@ class SortOrder:
         parts = [part for values in found for part in (map(_rank, values), values)]
         return list(zip(*parts, numbers, strict=True))
 
-    def key(self, shown: dict[str, Any]) -> Key:
+    def key(self, shown: dict[str, Any]) -> SortKey:
         """Return the sort key of an object. Order of values: missing values, numbers, texts, then all other types."""
         return _key([value_at(shown, path) for path in self.paths])
 
@@ -150,7 +150,7 @@ def value_at(shown: Any, path: tuple[str, ...] | list[str]) -> Any:
     return shown
 
 
-def _key(values: list[Any]) -> Key:
+def _key(values: list[Any]) -> SortKey:
     """Return ranks and values in a single flat tuple: freeing ten thousand lists of tuples would take long."""
     return tuple([part for value in values for part in _comparable(value)])
 

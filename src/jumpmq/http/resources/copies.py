@@ -14,7 +14,7 @@ from starlette.responses import Response
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.copies import CopyPositions, HomeCopies
 from jumpmq.broker.telemetry import audit
-from jumpmq.http.copy_checks import Ask, CopyChecks
+from jumpmq.http.copy_checks import AskCheck, CopyChecks
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -95,10 +95,10 @@ async def check(request: Request) -> Response:
     return answer_object(request, asdict(found))
 
 
-def _ask(request: Request) -> Ask:
+def _ask(request: Request) -> AskCheck:
     """Return a function that runs an operation on copies in all reachable processes, the local process included."""
     copies, act = requested.broker(request).copies, requested.forwarder(request).act
-    here: dict[str, Ask] = {
+    here: dict[str, AskCheck] = {
         "copy_positions": copies.positions,
         "copy_files": copies.files,
         "copy_checksum": copies.checksum,

@@ -21,7 +21,7 @@ from jumpmq.http.resources.import_definitions import FILE, check_definitions, li
 from jumpmq.http.resources.policies import SHAPE as POLICY
 from jumpmq.queues.arguments import Limits
 from jumpmq.topology import Exchange, InvalidPolicy, Policy, VirtualHost
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.policies import Policies
@@ -186,7 +186,7 @@ async def _matched(host: VirtualHost, policy: Policy, operator: bool, slices: Sl
     return {**counts, "items": items}
 
 
-def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Destination]]:
+def _objects(host: VirtualHost) -> Iterator[tuple[DestinationKind, Destination]]:
     yield from (("exchange", one) for one in list(host.exchanges.values()) if one.name)
     yield from (("queue", one.destination) for one in list(host.declared.values()))
 

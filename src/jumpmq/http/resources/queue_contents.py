@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.bulk.moving_messages import Destination, delete_numbered, move_messages, move_numbered
+from jumpmq.broker.bulk.moving_messages import MoveDestination, delete_numbered, move_messages, move_numbered
 from jumpmq.broker.bulk.searching import Search
 from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.telemetry.spans import Spans
@@ -226,7 +226,7 @@ async def move(request: Request) -> JSONResponse:
     if broker.alarms.active:
         raise Blocked(f"publishers are blocked: {broker.alarms.reason}")
     key = body.get("routing_key")
-    destination = Destination(body.get("queue"), body.get("exchange"), None if key is None else key.encode())
+    destination = MoveDestination(body.get("queue"), body.get("exchange"), None if key is None else key.encode())
     host, user = requested.virtual_host(request), requested.principal(request)
     following: dict[str, Any] = {}
     if body.keys() & {"numbers", *WANTED.keys}:

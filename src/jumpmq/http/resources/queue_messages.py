@@ -13,7 +13,7 @@ from jumpmq.amqp.errors import ResourceError
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
-from jumpmq.http.plumbing.arrow import COLUMNS, ColumnPart, Part
+from jumpmq.http.plumbing.arrow import COLUMNS, ColumnPart, QueueMessages
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -165,7 +165,7 @@ def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
     return slices
 
 
-def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
+def _ready(queue: Queue, first: int, last: int) -> Iterator[QueueMessages | ColumnPart]:
     if (batches := queue.view.record_batches(first, last)) is not None:
         yield from ((queue.name, batch) for batch in batches)
         return

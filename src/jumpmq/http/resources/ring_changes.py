@@ -15,7 +15,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.rings import hash_exchange
 from jumpmq.http.schema.shapes import NAME, OBJECTS, Shape, whole
 from jumpmq.topology import Asker, Bind, Binding, Change, Exchange, Pending, Topology, Unbind, VirtualHost
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.changes.undoing import inverse, inverse_of_effects
 from jumpmq.topology.exchanges import ConsistentHashExchange
 
@@ -79,7 +79,7 @@ def require_destinations(host: VirtualHost, names: Iterable[str]) -> None:
             raise NotFound(f"no {kind} '{name}' in vhost '{host.name}'")
 
 
-def destination_of(label: str) -> tuple[Kind, str]:
+def destination_of(label: str) -> tuple[DestinationKind, str]:
     """Return kind and name of a destination, by its label on a ring."""
     if label.startswith("exchange:"):
         return "exchange", label.removeprefix("exchange:")

@@ -43,7 +43,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.completion import CompleteReceipt
 from jumpmq.topology import Asker, Change
-from jumpmq.topology.bindings import Kind
+from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.tally import Tally
 from jumpmq.topology.users import Operation
 
@@ -178,7 +178,7 @@ class _Served:
     def leave_queues(self) -> None:
         """Do nothing: the connection's queues are at the client's home."""
 
-    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
+    def require_permission(self, operation: Operation, kind: DestinationKind, name: str) -> None:
         """Permit: the client's home has checked the permissions."""
 
     def send(self, channel: int, method: m.Method) -> None:

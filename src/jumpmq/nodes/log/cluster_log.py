@@ -51,7 +51,7 @@ def forgotten(node: str) -> str:
     return f"{node} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
 
 
-Entry = dict[str, Any]
+EntryFields = dict[str, Any]
 """Entry of the log, in JSON form. ``id`` is unique, ``home`` has proposed its ``changes``."""
 
 
@@ -120,7 +120,7 @@ class ClusterLog(SharedLog):
         self._joined = joined  # returns the other homes for new queues
         self._count = 0  # number of entries made in this run
         self._unsent: deque[_Asked] = deque()  # proposals not in an entry yet
-        self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry being appended, with its proposals
+        self._sent: tuple[EntryFields, list[_Asked]] | None = None  # the entry being appended, with its proposals
         self._coming: Counter[int] = Counter()  # proposed queues not declared yet, by home
         self._is_forgotten = False  # True after peers have removed this node
 
@@ -170,7 +170,7 @@ class ClusterLog(SharedLog):
                 homes = {self._home}
         return self.least_loaded(change, homes, self._coming)
 
-    def to_append(self) -> Entry | None:
+    def to_append(self) -> EntryFields | None:
         """Return the entry to append next: unchanged until received back; None without proposals."""
         if self._sent is None and self._unsent:
             asked = self._next_asked()
@@ -217,7 +217,7 @@ class ClusterLog(SharedLog):
 
     # --- applying ---
 
-    def receive(self, number: int, entry: Entry) -> None:
+    def receive(self, number: int, entry: EntryFields) -> None:
         """Receive an entry of the log. Entries received before are ignored.
 
         Raises:

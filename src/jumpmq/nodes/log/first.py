@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Protocol
 
-from jumpmq.nodes.log.messages import Entry, Message, OnDisk, Ordered, Port, error_to_json
+from jumpmq.nodes.log.messages import AfterSync, Entry, LogMessage, Ordered, Port, error_to_json
 from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, SharedLog
 from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import Change, DeclareQueue, RemoveHome
@@ -43,7 +43,7 @@ class _Home:
         unsent: entries to send once they are on disk.
     """
 
-    def __init__(self, port: Port, unsent: Iterable[Message] = ()) -> None:
+    def __init__(self, port: Port, unsent: Iterable[LogMessage] = ()) -> None:
         self.port = port
         self.unsent = deque(unsent)
 
@@ -76,10 +76,10 @@ class First(SharedLog):
         self,
         topology: Deciding,
         entries: EntryStore,
-        kept: Iterable[Message],
+        kept: Iterable[LogMessage],
         let_go: int,
         records: Callable[[], Iterable[Record]],
-        on_disk: OnDisk,
+        on_disk: AfterSync,
         homes: Iterable[int],
         identity: str,
         digest: Callable[[], int] = lambda: 0,
@@ -92,7 +92,7 @@ class First(SharedLog):
         self._records = records  # returns all records of definitions
         self._on_disk = on_disk  # calls back once earlier changes are on disk
         self._identity = identity  # identity of the broker, known to its homes
-        self._entries: dict[int, Message] = {}  # entries that a home may lack, in order
+        self._entries: dict[int, LogMessage] = {}  # entries that a home may lack, in order
         self._numbers: dict[tuple[int, str], int] = {}  # entries by proposing home and request
         self._let_go = let_go  # the last entry on disk at all homes
         self._durable = topology.applied  # the last entry that is on disk
@@ -155,11 +155,11 @@ class First(SharedLog):
         self._on_disk(lambda: self._is_durable(number))
 
     @property
-    def kept(self) -> list[Message]:
+    def kept(self) -> list[LogMessage]:
         """Entries that a home may lack on disk, in order."""
         return list(self._entries.values())
 
-    def _keep(self, entry: Message) -> None:
+    def _keep(self, entry: LogMessage) -> None:
         self._entries[entry["number"]] = entry
         self._last = entry["number"]
         for home in self._homes.values():
@@ -241,7 +241,7 @@ class First(SharedLog):
         self._ports.pop(number, None)
         self.everywhere.left(number)
 
-    def receive(self, number: int, message: Message) -> None:
+    def receive(self, number: int, message: LogMessage) -> None:
         """Process a message from a home."""
         home = self._homes.get(number)
         if home is None:
@@ -261,7 +261,7 @@ class First(SharedLog):
                     del self._has[number], self._removed[number]
                 self._trim()
 
-    def _order_for(self, number: int, message: Message) -> None:
+    def _order_for(self, number: int, message: LogMessage) -> None:
         """Decide a request of a home; a repeated request is decided only once."""
         request = message["request"]
         known = message.get("number") or self._numbers.get((number, request))
@@ -288,12 +288,12 @@ class First(SharedLog):
         self._topology.decide(ordered)
         ordered.then(decided)
 
-    def _answer(self, number: int, message: Message) -> None:
+    def _answer(self, number: int, message: LogMessage) -> None:
         home = self._homes.get(number)
         if home is not None:  # otherwise the home repeats the request over its next link
             home.port.send_log(message)
 
-    def _refuse(self, number: int, home: _Home | None, message: Message) -> None:
+    def _refuse(self, number: int, home: _Home | None, message: LogMessage) -> None:
         """Tell a home that a change is refused. A request repeated over a later link is decided again."""
         if self._homes.get(number) is home:
             self._answer(number, message)
@@ -311,6 +311,6 @@ class First(SharedLog):
             self._journal.put(LET_GO, "", self._let_go)
 
 
-def _removes(entry: Message) -> bool:
+def _removes(entry: LogMessage) -> bool:
     """Return True if the entry removes a home."""
     return bool(entry["change"]["change"] == RemoveHome.__name__)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from jumpmq.nodes.log.messages import Message, OnDisk, Ordered, Port, error_from_json
+from jumpmq.nodes.log.messages import AfterSync, LogMessage, Ordered, Port, error_from_json
 from jumpmq.nodes.log.shared_log import Deciding, SharedLog
 from jumpmq.topology import Change
 from jumpmq.topology.json_form import to_json
@@ -37,7 +37,7 @@ class LogFollower(SharedLog):
         self,
         topology: Deciding,
         boot: str,
-        on_disk: OnDisk,
+        on_disk: AfterSync,
         on_divergence: Callable[[str], None] = log.critical,
         digest: Callable[[], int] = lambda: 0,
         on_difference: Callable[[str], None] = log.critical,
@@ -68,7 +68,7 @@ class LogFollower(SharedLog):
     def _ask(self, request: str, pending: Pending) -> None:
         assert self._port is not None
         applied = self._applied_here.get(request)
-        message: Message = {"do": "propose", "request": request}
+        message: LogMessage = {"do": "propose", "request": request}
         if applied is not None:
             message["number"] = applied.number
         else:
@@ -98,7 +98,7 @@ class LogFollower(SharedLog):
     def _undecided(self) -> Iterable[Pending]:
         return self._asked.values()
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: LogMessage) -> None:
         """Process a message from the first home."""
         match message["do"]:
             case "entry":
@@ -119,7 +119,7 @@ class LogFollower(SharedLog):
                 if pending is not None:
                     pending.refuse(error_from_json(message))
 
-    def _apply(self, message: Message) -> None:
+    def _apply(self, message: LogMessage) -> None:
         number = message["number"]
         if number <= max(self._queued, self._topology.applied):  # received again over a new link
             return

@@ -15,7 +15,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import LogFollower
-from jumpmq.nodes.log.messages import Entry, Message
+from jumpmq.nodes.log.messages import Entry, LogMessage
 from jumpmq.nodes.log.shared_log import FIRST, Record
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
@@ -67,12 +67,12 @@ class _LogPort:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def send_log(self, message: Message) -> None:
+    def send_log(self, message: LogMessage) -> None:
         text = message.text if isinstance(message, Entry) else json_text(message)
         self._link.send_part(LOG, text.encode())
 
 
-def tell(links: Links, home: int, message: Message) -> None:
+def tell(links: Links, home: int, message: LogMessage) -> None:
     """Send a message about the log to another home, if linked."""
     link = links.to(home)
     if link is not None:
@@ -124,7 +124,7 @@ class FollowedLog:
         self._applied = applied  # last entry on disk, until :meth:`follow`
         self._on_failure = on_failure  # ends the process
         self._records: list[Record] = []  # definitions received so far
-        self._early: list[Message] = []  # entries received before :meth:`follow`
+        self._early: list[LogMessage] = []  # entries received before :meth:`follow`
         self._follower: LogFollower | None = None  # applies entries
         self._applied_here: Callable[[], int] = lambda: 0  # returns the last applied entry
         self._target: int | None = None  # the first home's last entry when the link came up; None if unknown
@@ -201,7 +201,7 @@ class FollowedLog:
             for message in messages:
                 self._hear(message)
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: LogMessage) -> None:
         match message["do"]:
             case "unwelcome":
                 self._fail(message["why"])

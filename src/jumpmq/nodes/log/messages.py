@@ -27,14 +27,14 @@ from jumpmq.store.changes import json_text
 from jumpmq.topology import Change
 from jumpmq.topology.proposals import Asker, Pending
 
-Message = dict[str, Any]
+LogMessage = dict[str, Any]
 """Message between homes about the log, in JSON form."""
 
-OnDisk = Callable[[Callable[[], None]], None]
+AfterSync = Callable[[Callable[[], None]], None]
 """Registers a callback for the time when all changes made so far are on disk."""
 
 
-class Entry(Message):
+class Entry(LogMessage):
     """Entry of the log, as exchanged between homes."""
 
     @cached_property
@@ -46,7 +46,7 @@ class Entry(Message):
 class Port(Protocol):
     """Path to another home. Messages arrive in order, or the link breaks."""
 
-    def send_log(self, message: Message) -> None: ...
+    def send_log(self, message: LogMessage) -> None: ...
 
 
 class Ordered(Pending):
@@ -65,14 +65,14 @@ class Ordered(Pending):
         self.request = request
 
 
-def error_to_json(error: Exception) -> Message:
+def error_to_json(error: Exception) -> LogMessage:
     """Return the JSON form of the reason for a change's refusal."""
     if isinstance(error, AMQPError):
         return {"error": type(error).__name__, "text": error.text}
     return {"error": InternalError.__name__, "text": "unexpected error; see the broker's log"}
 
 
-def error_from_json(message: Message) -> AMQPError:
+def error_from_json(message: LogMessage) -> AMQPError:
     """Return the exception for the JSON form of :func:`error_to_json`."""
     kind: type[AMQPError] = getattr(errors, message["error"])
     return kind(message["text"])

@@ -17,7 +17,7 @@ from jumpmq.nodes.etcd.keys import FORMAT, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.forgetting import Removal
 from jumpmq.nodes.joining.joining import SetBack, other_format, reason_to_refuse, set_back
-from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
+from jumpmq.nodes.log.cluster_log import ClusterLog, EntryFields
 from jumpmq.nodes.log.compacting import compact_aside
 from jumpmq.nodes.log.snapshots import SnapshotHead
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
@@ -62,7 +62,7 @@ class EtcdEntries:
         lease: Lease,
         turns: Turns,
         timing: Timing,
-        on_own: Callable[[int, Entry], None],
+        on_own: Callable[[int, EntryFields], None],
         removal_of: Callable[[ForgetNode], Removal | None],
     ) -> None:
         self.asked = asyncio.Event()
@@ -75,17 +75,17 @@ class EtcdEntries:
         self._timing = timing  # of compaction
         self._on_own = on_own  # sends own entries to other homes
         self._removal_of = removal_of  # checks removals of nodes
-        self._early: dict[int, Entry] = {}  # entries received before their predecessors, by number
-        self._recent: deque[tuple[int, Entry]] = deque()  # the last entries applied, with their numbers
+        self._early: dict[int, EntryFields] = {}  # entries received before their predecessors, by number
+        self._recent: deque[tuple[int, EntryFields]] = deque()  # the last entries applied, with their numbers
         self._recent_changes = 0  # number of changes in ``_recent``
         self._compacted = 0  # last entry of the snapshot, at the last poll
 
     @property
-    def last(self) -> tuple[int, Entry | None]:
+    def last(self) -> tuple[int, EntryFields | None]:
         """Number of the last entry received, and the entry; None for an entry from before this run."""
         return self._recent[-1] if self._recent else (self._log.entry, None)
 
-    def after(self, number: int) -> list[tuple[int, Entry]]:
+    def after(self, number: int) -> list[tuple[int, EntryFields]]:
         """Return the entries behind the given number, with numbers; none if some are no longer kept here."""
         if not self._recent or self._recent[0][0] > number + 1:
             return []
@@ -137,7 +137,7 @@ class EtcdEntries:
         """End this process because an entry cannot be read, perhaps from a later release."""
         self._etcd.on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
 
-    def take(self, number: int, entry: Entry) -> None:
+    def take(self, number: int, entry: EntryFields) -> None:
         """Apply an entry once its predecessors are applied, then successors received early.
 
         Raises:
@@ -155,7 +155,7 @@ class EtcdEntries:
         if self._early:
             self.behind.set()
 
-    def _keep(self, number: int, entry: Entry) -> None:
+    def _keep(self, number: int, entry: EntryFields) -> None:
         self._recent.append((number, entry))
         self._recent_changes += len(entry["changes"])
         while self._recent_changes > RECENT:
@@ -171,7 +171,7 @@ class EtcdEntries:
             while (entry := self._log.to_append()) is not None:
                 await self._etcd.until_answered(lambda entry=entry: self._try_to_append(entry))  # type: ignore[misc]
 
-    async def _try_to_append(self, entry: Entry) -> None:
+    async def _try_to_append(self, entry: EntryFields) -> None:
         """Append an entry behind the last one known here. If the log has more entries, read them first."""
         keys, client = self._etcd.keys, self._etcd.client
         number = self._log.entry + 1

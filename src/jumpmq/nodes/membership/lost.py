@@ -13,7 +13,7 @@ from typing import Any
 from jumpmq.nodes.etcd.client import Found, delete, end_of, get, never, put
 from jumpmq.nodes.etcd.keys import Keys, number_of
 from jumpmq.nodes.joining.joining import Membership, other_format, reason_to_refuse, set_back
-from jumpmq.nodes.log.cluster_log import Entry
+from jumpmq.nodes.log.cluster_log import EntryFields
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import EtcdEntries
 from jumpmq.nodes.membership.lease import Lease
@@ -36,7 +36,7 @@ class EtcdPoll:
     keys: Keys
     me: Membership
     number: int
-    entry: Entry | None
+    entry: EntryFields | None
 
     @property
     def folder(self) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
+from jumpmq.nodes.log.cluster_log import ClusterLog, EntryFields
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
@@ -58,7 +58,7 @@ class PeerMessages:
         self._witness = witness  # of dead homes
         self._lives_unlinked = lives_unlinked  # tells whether a live home has no link
 
-    def tell_own(self, number: int, entry: Entry) -> None:
+    def tell_own(self, number: int, entry: EntryFields) -> None:
         """Send an entry proposed by this home to all linked homes."""
         for home in self._links.homes:
             tell(self._links, home, {"number": number, "entry": entry})

@@ -38,7 +38,7 @@ from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.broker.routing.sending import Sent, may_refuse
 from jumpmq.nodes.messages.units import NotKnownYet, Unit, decoded, destination
-from jumpmq.nodes.transport.link import Handler, Link
+from jumpmq.nodes.transport.link import Link, RecordHandler
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import ANSWER, ANSWERED, READY, REFUSED_MESSAGE, REPLY, UNIT
 from jumpmq.queues.base import FIRST_LINK
@@ -249,7 +249,7 @@ class Enqueue:
         self._incoming: dict[int, _Incoming] = {}  # the same
         # per home: records waiting for a definition, and all later records
         self._early: dict[int, deque[tuple[int, bytes]]] = {}
-        self.in_order: dict[int, Handler] = {REPLY: self._take_reply}
+        self.in_order: dict[int, RecordHandler] = {REPLY: self._take_reply}
         links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered
         links.handlers[REPLY] = lambda link, payload: self.take(link, REPLY, payload)

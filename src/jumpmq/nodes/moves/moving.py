@@ -29,7 +29,7 @@ from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.consumer_groups.group import GroupCounts
 from jumpmq.broker.peers import MoveFigures
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.log.log_link import OnDisk
@@ -279,7 +279,7 @@ class Moves:
                 if tags:
                     taken = Deliveries()
                     taken.put(tags, channel.unacknowledged.claim(tags))
-                    channel.revoke(tags, Counts())
+                    channel.revoke(tags, GroupCounts())
                     give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
 
     def _send_some(self, contents: ClassicQueue, ahead: DeclaredQueue) -> bool:

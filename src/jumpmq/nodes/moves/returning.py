@@ -29,7 +29,7 @@ PAUSE = 0.2
 ASKED_AGAIN, RAREST = 1.0, 30.0
 """Initial and maximum delay before a shard that could not move is requested again, in seconds."""
 
-Ask = Callable[..., Awaitable[bool | str | None]]
+AskRemoval = Callable[..., Awaitable[bool | str | None]]
 """Sends a request to a home, given by number, with the arguments of
 :meth:`~jumpmq.nodes.moves.relocating.Relocating.give`. Returns the home's answer, or None without an answer.
 """
@@ -60,7 +60,9 @@ class Returning:
         ask: sends a request to a shard's home.
     """
 
-    def __init__(self, topology: Topology, turns: Turns, store: Store, workers: int, links: Links, ask: Ask) -> None:
+    def __init__(
+        self, topology: Topology, turns: Turns, store: Store, workers: int, links: Links, ask: AskRemoval
+    ) -> None:
         self._topology = topology  # knows the queues
         self._turns = turns  # those of the broker
         self._store = store  # keeps the list

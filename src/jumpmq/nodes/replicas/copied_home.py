@@ -12,7 +12,7 @@ from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.commit_checks import DamagedCommit, Incoming
 from jumpmq.nodes.replicas.configuration_key import ConfigurationKey, ConfigurationRequests
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
-from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Know, Remove
+from jumpmq.nodes.replicas.disk_thread import DiskThread, Know, Remove, TaskResult
 from jumpmq.nodes.replicas.file_exchange import FileExchange
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -421,7 +421,7 @@ class CopiedHome:
 
     # --- the disk ---
 
-    def _on_disk(self, answers: list[Answer]) -> None:
+    def _on_disk(self, answers: list[TaskResult]) -> None:
         for task, answer in answers:
             match task, answer:
                 case Sync(), int():

@@ -32,7 +32,7 @@ class Know(NamedTuple):
 
 Task = Know | Note | Cut | Sync | Open | Append | Begin | Remove
 
-Answer = tuple[Task, int | Stretch | OSError]
+TaskResult = tuple[Task, int | Stretch | OSError]
 """A task with its result: the position up to which the log is synced; for :class:`Begin` the new segment; for a failed
 :class:`Note` the error."""
 
@@ -52,7 +52,7 @@ class DiskThread:
         self,
         directory: CopyDirectory,
         loop: asyncio.AbstractEventLoop,
-        on_answers: Callable[[list[Answer]], None],
+        on_answers: Callable[[list[TaskResult]], None],
         on_failure: Callable[[Exception], None],
         on_work: Callable[[bool], None],
     ) -> None:
@@ -108,7 +108,7 @@ class DiskThread:
         else:
             self._done([(Sync(), self._directory.end)])
 
-    def _done(self, result: list[Answer] | Exception) -> None:
+    def _done(self, result: list[TaskResult] | Exception) -> None:
         self._works = False
         if self._closed:
             return
@@ -157,13 +157,13 @@ class _CompiledThread:
             self._on_result(result[0])
 
 
-def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
+def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[TaskResult]:
     """Perform tasks in order, with a sync where a task requires one, and at the end.
 
     Raises:
         OSError: a write to the log failed; later tasks are not performed.
     """
-    answers: list[Answer] = []
+    answers: list[TaskResult] = []
     for place, task in enumerate(batch):
         match task:
             case Open():

@@ -15,7 +15,7 @@ from jumpmq.queues.clock import boot_time
 from jumpmq.replication.actions import Alarm, Send
 from jumpmq.replication.configuration import ReplicaId, node_of
 from jumpmq.replication.frames import Frame, Manifest, Piece, Want
-from jumpmq.replication.joining import Clear, Install, Joining, Pages, Put, Step, pages_of
+from jumpmq.replication.joining import Clear, Install, JoinAction, Joining, Pages, Put, pages_of
 from jumpmq.replication.lineage import Lineage, cut_to, from_segment, segment_at
 from jumpmq.replication.replica import Replica
 from jumpmq.store.background import Background
@@ -292,7 +292,7 @@ class FileExchange:
             self._came = boot_time()
             self._join(self._joining.start())
 
-    def _join(self, steps: Iterable[Step]) -> None:
+    def _join(self, steps: Iterable[JoinAction]) -> None:
         """Perform steps of a join in order."""
         for step in steps:
             match step:

@@ -68,7 +68,7 @@ class Refusals:
 refusals = Refusals()
 """Refused connections of all links of this process."""
 
-Handler = Callable[["Link", memoryview], None]
+RecordHandler = Callable[["Link", memoryview], None]
 """Handler of a record's payload, invalid after the return."""
 
 
@@ -134,7 +134,7 @@ class Link(asyncio.BufferedProtocol):
         turns: LinkTurns,
         handshake: Callable[[asyncio.Transport], Handshake],
         connects: bool,
-        handlers: dict[int, Handler],
+        handlers: dict[int, RecordHandler],
         on_up: Callable[["Link"], bool],
         on_down: Callable[["Link"], None],
         timing: Timing,

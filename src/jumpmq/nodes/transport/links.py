@@ -9,7 +9,7 @@ from typing import Protocol
 from jumpmq.nodes.timing import TIMING, Timing
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, LINK, Handshake
-from jumpmq.nodes.transport.link import Handler, Link, LinkTurns
+from jumpmq.nodes.transport.link import Link, LinkTurns, RecordHandler
 from jumpmq.nodes.transport.records import LOG
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Links:
 
     def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns, timing: Timing = TIMING) -> None:
         self.timing = timing
-        self.handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, RecordHandler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
         self.on_call: Callable[[], asyncio.Protocol] | None = None

@@ -15,7 +15,7 @@ from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
 from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
-from jumpmq.hashing.ring import Removal
+from jumpmq.hashing.ring import RingRemoval
 from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
@@ -226,7 +226,7 @@ def label(destination: Destination) -> str:
     return destination.name
 
 
-def _removal(definition: ExchangeDefinition) -> Removal:
+def _removal(definition: ExchangeDefinition) -> RingRemoval:
     match string_argument(definition, "ring-removal"):
         case None | "minimal":
             return "minimal"
