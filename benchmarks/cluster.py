@@ -44,7 +44,7 @@ JOINING = f"a fourth node joins {QUEUES:,} queues and {BINDINGS:,} bindings, s"
 
 
 Cluster = tuple[Sequence[BrokerProcess], Callable[[], BrokerProcess]]
-"""Three nodes, and what makes another one."""
+"""Three nodes, and a function that starts a fourth."""
 
 
 @contextmanager

@@ -74,10 +74,10 @@ class Broker(Protocol):
         """Send all of its processes a signal."""
 
     def empty(self) -> None:
-        """Delete what it has on its disk."""
+        """Delete the node's data directory."""
 
     def stop(self, timeout: float = 30) -> int:
-        """End it in order."""
+        """End the node in order."""
 
 
 class Own(Node):

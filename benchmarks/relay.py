@@ -73,7 +73,7 @@ def relay_figures(size: int, count: int, relays: int = 1, *, in_loop: bool = Fal
 
 
 Pair = tuple[socket.socket, socket.socket]
-"""What writes, and what reads that."""
+"""Sockets of the writing process, and of the reading process."""
 
 
 def _relay(pairs: list[Pair], place: int, figures: Any) -> None:

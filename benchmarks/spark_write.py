@@ -132,7 +132,7 @@ def rest(broker: JumpMQ) -> None:
 def in_turns(
     broker: JumpMQ, ways: dict[str, Callable[[], None]], rounds: int
 ) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """What each way takes in each round, each round begun by another; one more round before them does not count."""
+    """Times of each way of writing, by round, in rotating order, after one warm-up round."""
     titles = list(ways)
     for number in range(-1, rounds):
         first = number % len(titles)

@@ -126,7 +126,7 @@ def compare_shapes(directory: Path) -> None:
 
 
 def singles(directory: Path, count: int) -> None:
-    """Messages that are committed one by one."""
+    """Measure messages with a commit each."""
     store = open_store(directory)
     body = os.urandom(100)
     began, cpu = time.perf_counter(), time.thread_time()

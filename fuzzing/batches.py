@@ -114,7 +114,7 @@ def contents(port: int, queues: list[str], rows: int) -> Expected:
 
 
 def problems(named: Expected, found: Expected, rows: int, bound: Expected) -> list[str]:
-    """What is wrong, a sentence each."""
+    """Found defects, a sentence each."""
     told = []
     for queue, expected in named.items():
         if found[queue] != expected:

@@ -194,7 +194,7 @@ def conversation(chance: random.Random) -> tuple[list[bytes], bytes]:
 
 
 def hold(port: int, chance: random.Random) -> None:
-    """One conversation, to whatever end it comes."""
+    """Hold one conversation until it ends, with or without an error."""
     first, then = conversation(chance)
     pieces = chance.choice((1, 1, 2, 5))
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.25) as client:

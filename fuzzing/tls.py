@@ -73,7 +73,7 @@ def damaged(octets: bytes, chance: random.Random) -> bytes:
 
 
 def converse(port: int, context: ssl.SSLContext, said: bytes, chance: random.Random) -> None:
-    """One conversation, to whatever end it comes."""
+    """Hold one conversation until it ends, with or without an error."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     spoilt_from, steps = chance.randrange(6), 0

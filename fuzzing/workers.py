@@ -62,7 +62,7 @@ class Ledger:
         self.acknowledged: dict[str, set[int]] = defaultdict(set)
 
     def problems(self) -> list[str]:
-        """What is wrong, a sentence each."""
+        """Found defects, a sentence each."""
         found = [] if sum(self.confirmed.values()) else ["no message was confirmed"]
         for queue, count in sorted(self.confirmed.items()):
             missing = set(range(count)) - self.acknowledged[queue]

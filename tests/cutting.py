@@ -59,7 +59,7 @@ class Cuts:
 
 @cache
 def can_cut() -> bool:
-    """Whether this user and this machine may."""
+    """True if this user may cut connections on this machine."""
     if shutil.which("iptables") is None or shutil.which("setpriv") is None:
         return False
     try:

@@ -254,4 +254,4 @@ def _table(fields: bytes = b"") -> bytes:
 ACK = method(1, 60, 80, bytes(9))
 """An acknowledgement on channel 1 of the delivery tag 0."""
 ACK_TAG = FRAME.size + 4
-"""Where its tag begins."""
+"""Offset of the delivery tag."""

@@ -36,7 +36,7 @@ COUNTING = bytes(range(256))
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What a run publishes.
+    """The messages published by a run.
 
     Attributes:
         exchange: where to.

@@ -43,7 +43,7 @@ def publish(channel: Any, *bodies: str) -> None:
 
 
 def got(channel: Any) -> list[str]:
-    """What there is to get, acknowledged."""
+    """Get and acknowledge all ready messages; return the bodies."""
     found = []
     while (one := channel.basic_get("q"))[0] is not None:
         found.append(one[2].decode())

@@ -486,7 +486,7 @@ class Consumer:
         channel.basic_consume(queue, lambda *_: None, auto_ack=True)
 
     def look(self) -> str:
-        """What has become of it."""
+        """Process events; return the state."""
         self._connection.process_data_events(0.1)
         return self._state
 

@@ -16,7 +16,7 @@ MODULUS = "x-modulus-hash"
 
 @pytest.fixture(autouse=True)
 def one_node(request: pytest.FixtureRequest) -> None:
-    """What is counted here is what one node has."""
+    """Skip tests that count the shards of a single node."""
     if request.config.getoption("--nodes") > 1:
         pytest.skip("there are so many shards on each node")
 

@@ -1,4 +1,4 @@
-"""What operators ask of the node: its name, its log, its listeners, logins that were tried."""
+"""Operators' requests to a node: name, log, listeners, attempted logins."""
 
 import logging
 from pathlib import Path

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class All:
-    """What is done in one slice."""
+    """Slices without a limit: all items at once."""
 
     async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
         for one in items:

@@ -488,5 +488,5 @@ def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
 
 
 def segments() -> list[BatchSegment]:
-    """All that there are."""
+    """All segments in the memory of this process."""
     return [one for one in gc.get_objects() if isinstance(one, BatchSegment)]

@@ -86,20 +86,20 @@ class Story(Walk):
         self.until(lambda: self.complete >= before + count)
 
     def lose(self, name: str, *, power: bool = True) -> None:
-        """A machine is lost, until it is found."""
+        """Kill a machine until :meth:`find`, with or without a loss of power."""
         self.down.add(name)
         (self.world.lose_power if power else self.world.kill)(name)
 
     def find(self, name: str) -> None:
-        """It is there again."""
+        """End the loss of a machine: the machine may start again."""
         self.down.discard(name)
 
     def part(self, *pairs: str) -> None:
-        """Nothing arrives in these directions any more."""
+        """Cut the network in these directions."""
         self.world.blocked |= {(pair[0], pair[1]) for pair in pairs}
 
     def mend_pairs(self, *pairs: str) -> None:
-        """What was on its way in these directions arrives now."""
+        """Mend the network in these directions: frames on their way arrive."""
         self.world.blocked -= {(pair[0], pair[1]) for pair in pairs}
 
 

@@ -93,7 +93,7 @@ class TimedWorld(World):
         super().__init__(names, parts._replace(pace=Clock))
 
     def tick(self) -> None:
-        """What is due at each machine."""
+        """Run the due clocks of all machines."""
         for name, node in self.nodes.items():
             if node.replica is None or self.asleep.get(name, 0) > self.now or self.due[name] > self.now:
                 continue

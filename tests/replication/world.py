@@ -800,7 +800,7 @@ class World:
                 require(self._has(node.disk), "I1", f"{one} may take over, and lacks of {self.done}")
 
     def check(self) -> None:
-        """What holds after each step."""
+        """Assert the invariants, after each step."""
         self.check_survival()
         end = end_of(self.done)
         for node in self.nodes.values():

@@ -70,7 +70,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(command: list[str], directory: Path, status: int = 0, **more: str) -> tuple[str, str]:
-    """What it prints, and what it logs."""
+    """Run a command; return its output and its log."""
     with (directory / "stderr").open("w") as errors:
         finished = subprocess.run(
             command, cwd=directory, env=environment(**more), stdout=subprocess.PIPE, stderr=errors, text=True

@@ -69,7 +69,7 @@ def test_rabbitmq_from_spark(printed: Callable[[str], list[str]], channel: Block
 
 
 def test_rabbitmq_to_delta(printed: Callable[[str], list[str]], channel: BlockingChannel) -> None:
-    """The consumers that there are keep what they get."""
+    """Existing consumers still get all messages."""
     for needed in ("deltalake", "pandas"):
         pytest.importorskip(needed)
     channel.exchange_declare("orders", "topic", durable=True)

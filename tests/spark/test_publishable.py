@@ -1,4 +1,4 @@
-"""What becomes of rows that cannot be published, and of those that can."""
+"""Rows that cannot be published, and the other rows of the same frame."""
 
 from __future__ import annotations
 

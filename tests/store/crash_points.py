@@ -158,7 +158,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(1, 3), st.integ
 
 
 def found_in(directory: Path) -> State:
-    """What a broker finds that starts there; so does the one after it, and neither misses anything."""
+    """The state found by a broker's start in a directory, and again by a second start."""
     first, again = _found_in(directory), _found_in(directory)
     assert first == again, f"after a clean stop: {difference(again, first)}"
     return first

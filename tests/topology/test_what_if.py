@@ -1,4 +1,4 @@
-"""What a change would move is what it moves."""
+"""The previewed moves of a change are the moves of the change."""
 
 from typing import Any
 

@@ -142,7 +142,7 @@ def test_what_is_complete_is_acknowledged_up_to_the_first_that_is_not() -> None:
 
 
 def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
-    """What comes before all that waits has a multiple ack, what is behind has one each."""
+    """Publishes before the first waiting publish share a multiple ack; publishes behind it have one ack each."""
     confirms, disk, link = Confirms(), Disk(), Disk()
     for count, sources in ((2, 1), (1, 2), (2, 1), (1, 1 | 2), (1, 0), (1, 2)):
         confirms.add(count, sources)

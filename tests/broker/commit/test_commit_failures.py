@@ -88,7 +88,7 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
 
 @pytest.mark.slow
 def test_a_disk_that_does_not_answer_ends_a_home_with_copies(tmp_path: Path) -> None:
-    """One of which goes on."""
+    """Another copy of the home goes on."""
     with Faulty(tmp_path, HANGS + COPIED) as broker:
         for name in ("stream", "classic"):
             publish(broker, name, b"before")

@@ -14,7 +14,7 @@ from jumpmq import RunningBroker
 BODY = bytes(range(256)) * 4096
 PERSISTENT = Basic.Properties(delivery_mode=2)
 COUNT = 240
-"""Messages of one megabyte each."""
+"""Number of published messages; each has one megabyte."""
 ALLOWED = 128 << 20
 """How much the process may grow, in octets, whatever the count: budgets, buffers, copies of what is being written."""
 

@@ -64,7 +64,7 @@ def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ssl_contexts() -> list[ssl.SSLContext]:
-    """Those of this process."""
+    """All TLS contexts in the memory of this process."""
     return [one for one in gc.get_objects() if isinstance(one, ssl.SSLContext)]
 
 

@@ -14,10 +14,10 @@ PATIENCE = 30.0
 
 
 class Member:
-    """One connection with one consumer.
+    """A connection with a single consumer.
 
     Attributes:
-        name: what the checker calls it.
+        name: the checker's name of the member.
         held: deliveries that it has not settled, by tag: key, number and queue.
         queues, slots: whence deliveries came, in all.
         epochs: of each key, that of its last delivery.

@@ -250,7 +250,7 @@ class World:
             self.checker.requeue(*tag)
 
     def act(self, actions: list[tuple[Callable[[Any, int], None], int]]) -> None:
-        """Do one thing after another, each of which may fail."""
+        """Do actions in turn; each may fail."""
         for act, place in actions:
             with contextlib.suppress(Failure):
                 act(self, place)

@@ -13,7 +13,7 @@ from jumpmq.broker.consumer_groups.assignment import Shares, counting, divide, s
 def _divided(
     weights: dict[Any, int], units: list[int], owners: dict[int, Any], holders: dict[int, Any] | None, *, moving: bool
 ) -> dict[int, Any]:
-    """Who has which unit after a division, which is stopped after each unit that is given."""
+    """Owners of the units after a division, interrupted after each assigned unit."""
     found = {unit: owners[unit] for unit in units if owners.get(unit) in weights}
     for _ in range(len(units) + 1):
         owned: dict[Any, list[int]] = {}
@@ -33,7 +33,7 @@ def _divided(
 def assign(
     weights: dict[Any, int], units: list[int], owners: dict[int, Any], holders: dict[int, Any] | None = None
 ) -> dict[int, Any]:
-    """Who has which unit after a division."""
+    """Owners of the units after a division."""
     return _divided(weights, units, owners, holders, moving=True)
 
 

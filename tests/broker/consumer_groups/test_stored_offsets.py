@@ -401,7 +401,7 @@ def test_it_is_told_why_a_group_gets_nothing(
 def test_an_offset_that_is_set_while_members_hold_messages(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str, api: API
 ) -> None:
-    """What they hold does not count any more: they may settle it, and get it again."""
+    """Unsettled deliveries of members no longer count: members may settle these, and get the messages again."""
     publish(channel, stream, 0, 10)
     reader = Reader(broker.port, stream, "g", prefetch=10, **FIRST)
     reader.wait(10)

@@ -1,4 +1,4 @@
-"""What the broker counts as held for messages is what they take, whatever they look like."""
+"""The memory accounted for messages is the memory in use, for messages of all shapes."""
 
 import random
 import time

@@ -126,7 +126,7 @@ def test_guest_logs_in_from_this_machine_only() -> None:
 
 
 def outcome(scenario: Callable[[Authenticator], Awaitable[T]], *users: str) -> T:
-    """What becomes of a scenario with these users, whose passwords are their names."""
+    """Run a scenario with these users; the password of a user is the name."""
     topology = Topology("jumpmq@test", None)
     for user in users:
         topology.apply(PutUser(user, hash_password(user), ()))

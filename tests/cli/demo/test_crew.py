@@ -1,4 +1,4 @@
-"""What the demo makes of what its consumers wrote."""
+"""Evaluation of the records of the demo's consumers."""
 
 import sqlite3
 from contextlib import closing

@@ -13,7 +13,7 @@ AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 
 
 def problems(page: Page) -> list[str]:
-    """What axe finds, best practices among it, a line each."""
+    """Violations found by axe, best practices included, a line each."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]

@@ -60,7 +60,7 @@ class Disk:
         return int(self.kept.get(("applied", ""), -1))
 
     def replace(self, records: list[tuple[str, str, Any]]) -> None:
-        """Have these definitions, in their order, instead of those that are kept."""
+        """Replace the kept definitions by these, in order."""
         for kind, key in self.kept:
             self.delete(kind, key)
         for record in records:

@@ -7,16 +7,16 @@ from typing import Any
 from hypothesis import strategies as st
 
 Choice = tuple[Any, ...]
-"""What may be done: its name, and what each of its arguments may be."""
+"""A possible step: name, and the possible values of each argument."""
 
 Step = tuple[Any, ...]
-"""What is done: its name and arguments."""
+"""A step: name and arguments."""
 
 Schedule = Sequence[Step]
 
 
 def steps_of(choices: Sequence[Choice]) -> st.SearchStrategy[Step]:
-    """One of these, by hypothesis."""
+    """Hypothesis's strategy for one of the possible steps."""
     return st.one_of(*(st.tuples(st.just(name), *map(st.sampled_from, of)) for name, *of in choices))
 
 

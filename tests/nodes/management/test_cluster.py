@@ -408,7 +408,7 @@ def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path: Path) -
 
 
 def identity_of(process: JumpMQ) -> dict[str, str]:
-    """What a node's metrics say who it is."""
+    """The identity of a node, from the labels of its metrics."""
     answer = API(f"http://127.0.0.1:{process.http_port}").session.get(f"http://127.0.0.1:{process.http_port}/metrics")
     families = text_string_to_metric_families(answer.text)
     return next(dict(one.samples[0].labels) for one in families if one.name == "rabbitmq_identity_info")

@@ -36,7 +36,7 @@ class Outsider(Etcd):
         return value
 
     async def everything(self) -> dict[str, bytes]:
-        """What there is of the cluster."""
+        """All keys and values of the cluster in etcd."""
         return {one.key: one.value for one in (await self.folder(KEYS.all)).values}
 
 
@@ -123,7 +123,7 @@ async def test_nothing_can_be_read_and_the_log_is_compacted_sealed(tmp_path: Pat
 
 @in_loop
 async def test_nodes_that_seal_and_nodes_that_do_not_are_no_cluster(tmp_path: Path) -> None:
-    """Which one is to blame is said, and it ends."""
+    """The node without the right secret ends, with an error that names the missing secret."""
     async with ObservedCluster(tmp_path) as cluster:
         broker = await cluster.with_secret(0, _secret(tmp_path, "secret", secrets.token_hex(32)))
         with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' is sealed: this node needs --cluster-secret-file"):

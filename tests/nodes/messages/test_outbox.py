@@ -194,7 +194,7 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
 
 @in_loop
 async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_starts_again(tmp_path: Path) -> None:
-    """The other homes say that their queues are there before this one knows what it has kept for them."""
+    """The queues of other homes are reported as restored before the outbox of this home is."""
     async with homes(2, tmp_path) as (first, second):
         await declare(first, "q")
         first.set_limits(memory=0)

@@ -40,7 +40,7 @@ def shown(broker: Broker, name: str) -> dict[str, Any]:
 
 
 def copies(directory: Path) -> list[Path]:
-    """What nodes have of streams of others."""
+    """Files of streams copied from other nodes, for a move in progress."""
     return sorted(directory.glob("home-*/streams/*.coming/*"))
 
 

@@ -64,7 +64,7 @@ def test_clients_go_to_the_home_of_their_virtual_host(broker: JumpMQ) -> None:
 
 
 def handed_on(broker: JumpMQ, connections: list[WireConnection]) -> list[WireConnection]:
-    """Those of these connections that were given to another home."""
+    """Return the connections handed over to another home, by the log."""
     found = re.findall(r"connection 127\.0\.0\.1:(\d+) .* given to home", broker.log.read_text())
     return [connection for connection in connections if str(connection.address[1]) in found]
 

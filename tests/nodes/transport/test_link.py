@@ -1,4 +1,4 @@
-"""What one process sends another on the link between them."""
+"""Records on the link between two processes."""
 
 import asyncio
 
