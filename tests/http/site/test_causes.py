@@ -131,7 +131,7 @@ def test_losses_are_listed_and_acknowledged_by_administrators_alone(
     api = API(damaged.http_url)
     api.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     with window(browser, pictures, damaged.http_port, "watcher", "secret") as site:
-        unfolded(site, "losses").get_by_text("`jumpmqctl acknowledge_losses` ends this alarm").wait_for()
+        unfolded(site, "losses").get_by_role("code").filter(has_text="jumpmqctl acknowledge_losses").wait_for()
         assert site.page.get_by_role("button", name="Acknowledge").count() == 0
     with window(browser, pictures, damaged.http_port) as site:
         unfolded(site, "losses")

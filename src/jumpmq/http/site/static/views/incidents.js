@@ -115,6 +115,9 @@ export function IncidentsOf({ vhost, name, queue, elsewhere }) {
   </ul>`;
 }
 
+/** A text with its commands, which stand between backticks, as code. */
+const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? html`<code key=${at}>${part}</code>` : part));
+
 function Incident({ one, drawn, open, here, onMute }) {
   const [unfolded, setUnfolded] = useState(open);
   const to = place(one);
@@ -136,7 +139,7 @@ function Incident({ one, drawn, open, here, onMute }) {
       ${chain.length > 0 && html`<ul class="symptoms">${chain.slice(0, 10).map((each) => html`<li key=${keyOf(each)}>${each.text}</li>`)}</ul>`}
       ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
       ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
-      <p class="advice"><b>What to do:</b> ${one.advice}</p>
+      <p class="advice"><b>What to do:</b> ${withCode(one.advice)}</p>
       <div class="advice actions">${[one, ...one.symptoms.filter((each, at, all) => each.kind !== one.kind && all.findIndex((other) => other.kind === each.kind) === at)].map((each) => html`<${Mending} key=${keyOf(each)} one=${each} />`)}${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${() => copied(addressOf(one))}>Copy link</button> <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</div>
     </div>
   </li>`;
