@@ -35,6 +35,10 @@ frame = spark.read.format("jumpmq").options(**options).load()
 parts = [frame.where(f"queue = '{queue}'").count() for queue in ("q1", "q2")]
 print("parts", all(parts) and sum(parts))
 print("read", frame.count())
+try:
+    jumpmq.spark.explain(frame)
+except jumpmq.spark.JumpMQError as error:
+    print(error)
 rows = spark.range(10).selectExpr("cast(id as string) as routing_key", "'more' as body")
 rows.write.format("jumpmq").mode("append").options(**options).save()
 writer = spark.readStream.format("jumpmq").options(**options).load().writeStream.format("parquet")
@@ -86,7 +90,13 @@ def test_source_and_sink_over_spark_connect(
     publish(channel, numbered(1, 50))
     command = [sys.executable, "-c", CONNECTED, broker.http_url, str(tmp_path)]
     printed, _ = run(command, tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert printed.splitlines()[-4:] == ["parts 50", "read 50", "progress ['q1', 'q2']", "archived 60"]
+    assert printed.splitlines()[-5:] == [
+        "parts 50",
+        "read 50",
+        "explain needs the plan of the DataFrame, and Spark Connect does not give the plan",
+        "progress ['q1', 'q2']",
+        "archived 60",
+    ]
 
 
 def test_workers_run_the_drivers_interpreter(

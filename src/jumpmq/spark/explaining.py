@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from jumpmq.spark.clients import client_of
+from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.source import JumpMQDataSource
 from jumpmq.spark.sql import configured
@@ -17,12 +19,14 @@ from jumpmq.spark.streams.kinds import queue_names
 def explain(frame: DataFrame) -> None:
     """Print the reads of a DataFrame: exchange, queues or pattern, columns, and the current messages by queue.
 
-    Not available over Spark Connect, which does not give the plan.
-
     Raises:
-        JumpMQError: an option makes no sense, or the broker does not answer.
+        JumpMQError: an option makes no sense, the broker does not answer, or the session is one of Spark Connect, which
+            does not give the plan.
     """
-    plan: Any = frame._jdf.queryExecution().analyzed()
+    try:
+        plan: Any = frame._jdf.queryExecution().analyzed()
+    except PySparkException:
+        raise JumpMQError("explain needs the plan of the DataFrame, and Spark Connect does not give the plan") from None
     in_session = type("InSession", (JumpMQDataSource,), {"session": configured(frame.sparkSession)})
     for options, columns in _sources(plan):
         for line in _lines(in_session(options), columns):
