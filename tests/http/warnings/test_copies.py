@@ -70,6 +70,9 @@ def test_homes_below_min_name_the_nodes_to_start() -> None:
     assert told.text == "Nothing is confirmed at home 1: 1 of at least 2 copies are there."
     assert told.advice.startswith("Start the missing nodes: one is away, two is behind. ")
     assert "`jumpmqctl set_copies 3 --home 1 --min 1` asks" in told.advice
+    damaged = replace(home(1, {"one": "away", "two": "eligible"}), damaged=frozenset({"two"}))
+    (told,) = of_copies([damaged])
+    assert told.advice.startswith("Start the missing nodes: one is away, two has a damaged copy. ")
     (told,) = of_copies([home(1, {"one": "away", "two": "eligible"})], {1})
     assert told.text.endswith(": 1 of at least 2 copies are there, and no node serves the home.")
 

@@ -36,8 +36,9 @@ def of_copies(homes: Collection[HomeCopies], down: Collection[int] = ()) -> Iter
             + (", and no node serves the home" if one.home in down else "")
             for one in of_seat
         ]
-        missing = {node: state for one in of_seat for node, state in _missing(one).items()}
-        nodes = ", ".join(f"{node} {_DOES[state]}" for node, state in missing.items())
+        missing = {node: _DOES[state] for one in of_seat for node, state in _missing(one).items()}
+        missing |= {node: "has a damaged copy" for one in of_seat for node in _missing(one) if node in one.damaged}
+        nodes = ", ".join(f"{node} {does}" for node, does in missing.items())
         asked = [f"set_copies {one.wanted_copies} --home {one.home} --min {max(one.in_set, 1)}" for one in of_seat]
         advice = (
             f"Start the missing nodes: {nodes}. Copies join by themselves. If a node is lost for good, "

@@ -330,12 +330,19 @@ def test_copies_of_a_home_are_set_and_shown(tmp_path: Path, browser: Browser, pi
         row.get_by_text("3 of 3", exact=True).wait_for()
         for name, state in zip(names, ("leader", "in set", "in set"), strict=True):
             row.get_by_text(f"{name} {state}").wait_for()
+        (
+            blocked := tmp_path / names[1] / "copies" / "1" / "replica.new"
+        ).mkdir()  # a file of the copy cannot be written
+        api = API(f"http://guest:guest@{HOST}:{started[1].http_port}")
+        until(lambda: api.request("PUT", "queues", "/", "q", json={"durable": True, "node": names[0]}).ok)
+        row.get_by_text("problem", exact=True).wait_for()
+        blocked.rmdir()
+        assert api.request("DELETE", "queues", "/", "q").ok
         started[2].kill()
         row.locator(".mark.alarm").get_by_text("2 of 3, 3 needed: nothing is confirmed").wait_for()
         row.get_by_text(f"{names[2]} away").wait_for()
         site.press("Set copies", row).fill(copies="3", min="2").submit("Set")
         row.get_by_text("2 of 3", exact=True).wait_for()
-        api = API(f"http://guest:guest@{HOST}:{started[1].http_port}")
         api.request("PUT", "copies", "1", "leader", json={"node": names[2]})
         row.get_by_text(f"served by {names[2]}").wait_for()
         api.request("PUT", "copies", "1", "leader", json={"node": names[1]})

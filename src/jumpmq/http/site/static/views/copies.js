@@ -34,7 +34,7 @@ function inTheSet({ in_set: stored, copies, min, confirms }) {
 }
 
 /** A member: its state, and how much its copy lacks, which the node that serves the home knows. */
-const Member = ({ node, state, lag_bytes: behind }) => html`<span class="link-of"><span class=${`dot ${STORES.includes(state) ? "good" : ""}`} aria-hidden="true"></span> ${node} <span class="note">${state}${behind > 0 && `, ${format.octets(behind)} behind`}</span></span>`;
+const Member = ({ node, state, lag_bytes: behind, trouble, damaged }) => html`<span class="link-of"><span class=${`dot ${STORES.includes(state) ? "good" : ""}`} aria-hidden="true"></span> ${node} <span class="note">${state}${behind > 0 && `, ${format.octets(behind)} behind`}</span>${trouble && html` <span title=${trouble}><${Mark} state="warning">${damaged ? "damaged" : "problem"}<//></span>`}</span>`;
 
 /** States of the members that store each commit before it is complete. */
 const STORES = ["leader", "in set"];
