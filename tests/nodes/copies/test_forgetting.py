@@ -118,7 +118,7 @@ def test_a_home_that_another_node_can_serve_is_not_lost(cluster: Cluster) -> Non
     cluster.nodes[1].kill()
     reason = (
         f"node '{THREE}' has all confirmed messages of home 1 (durable queues: 1), and no node serves the home yet: "
-        f"wait for its new leader (jumpmqctl list_copies), then drain node '{ONE}'"
+        f"start nodes with copies, or `jumpmqctl set_copies 3 --home 1 --min 1`, then drain node '{ONE}'"
     )
     until(lambda: "etcd notices" not in _refusal(cluster, ONE, 2, "--yes"))
     assert _refusal(cluster, ONE, 2, "--yes") == reason

@@ -87,9 +87,12 @@ class Removal:
         """Return the reason against the end of a home of the node; empty for none."""
         queues = f"durable queues: {self.kept[home]}"
         if running:
+            wait = "wait for its new leader (jumpmqctl list_copies)"
+            if known.short:
+                wait = f"start nodes with copies, or `jumpmqctl set_copies {known.copies} --home {home} --min 1`"
             return (
                 f"{_nodes(running)} {_has(running)} all confirmed messages of home {home} ({queues}), and no node "
-                f"serves the home yet: wait for its new leader (jumpmqctl list_copies), then drain node '{self.node}'"
+                f"serves the home yet: {wait}, then drain node '{self.node}'"
             )
         if self.accepts_loss or not self.kept[home]:
             return ""
