@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Pair:
-    """A queue ``q``, a query on it, and a sink: a Parquet table, or the queue ``out``."""
+    """A queue ``q``, a query on it, and a sink: a Parquet table, or the queue or stream ``out``."""
 
     def __init__(
         self, spark: SparkSession, broker: Restartable, directory: Path, kind: str, sink: str, amqp: bool
@@ -34,7 +34,7 @@ class Pair:
         self._spark, self._directory, self._sink, self._amqp = spark, directory, sink, amqp
         self.broker = broker
         self.declare("q", kind)
-        self.declare("out", "classic")
+        self.declare("out", "stream" if sink == "stream" else "classic")
 
     def _on_channel(self, act: Callable[[Any], Any]) -> Any:
         with closing(pika.BlockingConnection(pika.URLParameters(self.broker.amqp_url))) as connection:
@@ -100,7 +100,7 @@ def test_a_table_of_another_checkpoint_takes_nothing(pair: Pair) -> None:
     assert pair.found() == [*range(30)]
 
 
-@pytest.mark.parametrize("pair", [("priority", "queue", False)], indirect=True)
+@pytest.mark.parametrize("pair", [("priority", "queue", False), ("quorum", "stream", False)], indirect=True)
 def test_a_restart_between_small_micro_batches(pair: Pair) -> None:
     pair.fill(0, 20)
     pair.run(maxMessagesPerTrigger=6)
