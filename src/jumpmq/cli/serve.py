@@ -140,6 +140,7 @@ async def _serve(
         keeping = None
         if isinstance(control, Control):  # workers keep their memory themselves
             keeping = keep_memory(control.memory)
+            _stay(control)
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
@@ -148,6 +149,17 @@ async def _serve(
         reloading.cancel()
         if keeping is not None:
             keeping.cancel()
+
+
+def _stay(control: Control) -> None:
+    """Cancel the removal of the home of a node with one process: an interrupted ``forget_cluster_node`` leaves the home
+    marked, and would keep new queues away from the node. The supervisor of several workers cancels theirs.
+    """
+    if control.broker.config.cluster is not None:
+        from jumpmq.nodes.other_homes import OtherHomes  # here: a standalone broker does not load this module
+
+        if isinstance(control.broker.peers, OtherHomes):
+            control.broker.peers.relocating.decide(False)
 
 
 def _serving(

@@ -178,3 +178,15 @@ def test_a_killed_removal_of_a_node_is_repeated_and_finishes(cluster: Cluster) -
     until(lambda: answered(lambda: [one["home"] for one in cluster.ask("GET", "copies")[1]] == [1, 2]))
     assert [one["name"] for one in cluster.ask("GET", "nodes")[1]] == [ONE, TWO]
     assert _messages(cluster) == 10
+
+
+def test_a_node_that_starts_after_an_interrupted_removal_gets_queues_again(cluster: Cluster) -> None:
+    cluster.output("set_copies", "2", "--home", "3", at=1)
+    until(lambda: answered(lambda: cluster.states(3, at=1) == {THREE: "leader", ONE: "in set"}))
+    cluster.nodes[2].kill()
+    until(lambda: answered(lambda: cluster.states(3, at=1) == {THREE: "away", ONE: "leader"}))
+    until(lambda: cluster.copies(3, at=1)["running"])
+    _killed(cluster, "log/", "forget_cluster_node", THREE)
+    _node(cluster, 2).again()
+    until(lambda: answered(lambda: cluster.control("transfer_leadership", "3", THREE, at=1).returncode == 0))
+    until(lambda: answered(lambda: [one["leaves"] for one in cluster.ask("GET", "workers", at=2)[1]] == [False]))
