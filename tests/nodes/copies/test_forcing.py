@@ -13,10 +13,10 @@ from tests.cli.commands import run
 from tests.etcd import etcd, needs_etcd
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.copies.member_file import prepare
 from jumpmq.nodes.etcd.client import Etcd, get, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.joining.member_file import prepare
 from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
 from jumpmq.replication.configuration import Configuration
 from jumpmq.store import losses

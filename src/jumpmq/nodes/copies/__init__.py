@@ -9,9 +9,9 @@ homes of other nodes as *guests*, without clients.
 ``node_copies``      the copies at a process: their leadership, and steps towards the wishes of operators
 ``operating``        the view of operators, and their requests
 ``announced``        announcements in etcd: addresses of processes for copies, and problems of copies
-``returns``          the time for leadership to return to a home's seat
+``wishes``           the wishes for homes in etcd, of operators or from the settings
+``succession``       the next leader of a home, and the time for leadership to return to the home's seat
 ``observed``         lag of followers; changes of set and leader
-``member_file``      the membership of a home with copies, known before the home's store is opened
 ``kept_copy``        a copy at this node, reopened whenever its replica ends
 ``leading_store``    the store of a home whose replica leads
 ``lost_disk``        a new data directory in place of a lost one, filled from copies at other nodes

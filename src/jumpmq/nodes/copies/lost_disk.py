@@ -10,11 +10,11 @@ import logging
 from dataclasses import replace
 
 from jumpmq.broker.config import Config, default_node
-from jumpmq.nodes.copies.member_file import write_member
 from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.joining.member_file import write_member
 from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.timing import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of

@@ -24,9 +24,10 @@ from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.observed import ObservedCopies
-from jumpmq.nodes.copies.returns import Returns
+from jumpmq.nodes.copies.succession import Returns, Succession
+from jumpmq.nodes.copies.wishes import Wishes
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import EtcdError, Found, absent, delete, has, put
+from jumpmq.nodes.etcd.client import EtcdError, Found, delete
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -43,9 +44,7 @@ from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.queues.clock import boot_time, until_tick
 from jumpmq.replication.configuration import Configuration, ConfigurationError, ReplicaId, node_of
-from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
-from jumpmq.replication.wanted import Wanted
 from jumpmq.serving.process import collect_garbage
 
 PORTS = 100
@@ -121,7 +120,7 @@ class NodeCopies:
         known: configurations of all homes, by number, as last seen in etcd.
         copies: the copies at this process, by number of the home.
         racks: known racks of nodes.
-        wanted: wishes for homes, of operators or from the settings, by number of the home.
+        wishes: wishes for homes, of operators or from the settings.
         observed: observations of homes' copies over time, by number of the home.
     """
 
@@ -145,7 +144,6 @@ class NodeCopies:
         self._boot = boot
         self._guests = guests
         self._again = again
-        self.wanted: dict[int, Wanted] = {}
         self._led: dict[int, asyncio.Event] = {}  # events that end the serving of led homes, by number of the home
         self._gates: dict[int, Extend] = {}  # callbacks for the leases of led homes, by number of the home
         self.observed: defaultdict[int, ObservedCopies] = defaultdict(ObservedCopies)
@@ -162,6 +160,8 @@ class NodeCopies:
             Standstill(_say_nothing, _do_nothing, TIMING.patience),
             fail,
         )
+        self.wishes = Wishes(self._etcd, self._keys)
+        self._succession = Succession(me.node, self.wishes, self.damaged_at)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leases: Ticks | None = None  # renews the leases of homes led here
         self._links: Links
@@ -201,7 +201,7 @@ class NodeCopies:
         same = self._etcd.is_ours
         self._run("rebuilding", Rebuilding(self._etcd.client, self._keys, self.me, directories, same, without).run())
         await self._follow(self._keys.copies, announced.take)
-        await self._follow(self._keys.all_wanted, self._take_wanted)
+        await self._follow(self._keys.all_wanted, self.wishes.take)
         if prepare is None:
             self._keep(self.me.home, self.me.member)
         await self._follow(self._keys.all_homes, self._take_home)
@@ -288,15 +288,6 @@ class NodeCopies:
 
         self._run(folder, follow())
 
-    def _take_wanted(self, name: str, value: bytes | None) -> None:
-        if value is None:
-            self.wanted.pop(int(name), None)
-            return
-        try:
-            self.wanted[int(name)] = Wanted.from_json(value)
-        except (ConfigurationError, ValueError) as error:
-            log.error("home %s: %s", name, error)
-
     def _take_home(self, name: str, value: bytes | None) -> None:
         home = int(name)
         if value is None:  # the home or its node was removed
@@ -325,8 +316,7 @@ class NodeCopies:
     def _see(self, home: int, before: Configuration, known: Configuration) -> None:
         if before != known or home not in self._changed:
             self._changed[home] = asyncio.get_running_loop().time()
-        asked = wanted.leader if (wanted := self.wanted.get(home)) is not None else ""
-        returns = self._returns.setdefault(home, Returns())
+        asked, returns = self.wishes.leader_of(home), self._returns.setdefault(home, Returns())
         copied = self.copies[home].home if home in self.copies else None
         resigned = copied is not None and copied.roles.resigned == before.epoch
         returns.see(before, known, asked, asyncio.get_running_loop().time(), resigned=resigned)
@@ -422,12 +412,14 @@ class NodeCopies:
             self._drop(copy.number)
             return
         known = self.known[copy.number]
-        is_spared = len(known.set) > known.min and bool(self._sound_others(copy.number, known))
+        is_spared = len(known.set) > known.min and bool(self._succession.sound_others(copy.number, known))
         if copy.is_doubted and is_spared:  # a smaller set completes nothing without this copy
             rest = FAILED_REST
         heir = None
         if not self._is_stopping:
-            heir = (self._heir(copy, any_node=True) if copy.is_doubted else None) or self._heir(copy)
+            heir = (self._succession.heir(copy, any_node=True) if copy.is_doubted else None) or self._succession.heir(
+                copy
+            )
         await copy.release(heir, ends=self._is_stopping, rest=rest)
         self._gates.pop(copy.number, None)
         if not self._is_stopping:
@@ -441,33 +433,6 @@ class NodeCopies:
             if int(json.loads(member.value)["home"]) == home and worker:
                 return int(worker)
         return 1
-
-    def _heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> ReplicaId | None:
-        """Return the replica that should lead a home next; None for no change.
-
-        Args:
-            most: maximum lag of the next leader, in octets.
-            any_node: True to allow any node with an undamaged copy, because this copy is damaged.
-        """
-        home, known = copy.home, None if copy.home is None else copy.home.roles.known
-        if home is None or known is None:
-            return None
-        wanted = self.wanted.get(copy.number)
-        node = (wanted.leader if wanted else "") or known.seat
-        if node == self.me.node and not any_node:
-            return None
-        behind = lags(home.roles.leader)
-        ready = [one for one in known.set if one != home.me and behind.get(one, most + 1) <= most]
-        if any_node or not copy.is_doubted:
-            sound = self._sound_others(copy.number, known)
-            ready = [one for one in ready if one in sound]
-        of_node = [one for one in ready if node_of(one) == node]
-        return next(iter(of_node or (ready if any_node else ())), None)
-
-    def _sound_others(self, home: int, known: Configuration) -> list[ReplicaId]:
-        """Return the replicas at other nodes in the set of a home that are not known to be damaged."""
-        unsound = {self.me.node, *self.damaged_at(home)}
-        return [one for one in known.set if node_of(one) not in unsound]
 
     # --- homes led by this process ---
 
@@ -502,7 +467,7 @@ class NodeCopies:
                 closed = [home for home in damaged if self.copies[home].hides]
                 opened = {home: copy.home.me for home, copy in self.copies.items() if copy.home is not None}
                 await self._announced.tell(troubles, damaged, closed, opened)
-            wanted = self.wanted.get(self.me.home)
+            wanted = self.wishes.of(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 try:
                     self._prepare()
@@ -520,8 +485,7 @@ class NodeCopies:
             for home in self.copies.keys() - self._led.keys():
                 self._tend_waiting(home)
             if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
-                with contextlib.suppress(EtcdError):  # the next call retries
-                    await self.want(self.me.home, replace(wanted, leader=""))
+                await self.wishes.replace(self.me.home, wanted, replace(wanted, leader=""))
 
     async def _adjust_wishes(self) -> None:
         """Adjust the wishes to the settings and the nodes.
@@ -530,19 +494,16 @@ class NodeCopies:
         set another wish. Nodes that have been down for long are replaced.
         """
         nodes = self.nodes
-        if self.me.home not in self.wanted and 1 < self._config.copies <= len(nodes):
-            wanted = Wanted.of(self.me.node, nodes, self._config.copies, racks=self.racks)
-            key = self._keys.wanted(self.me.home)
-            with contextlib.suppress(EtcdError):  # the next call retries
-                await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
+        await self.wishes.begin(self.me.home, self.me.node, nodes, self._config.copies, self.racks)
         announced, after = self._announced, self._config.replace_after or math.inf
-        for home in [home for home in self.wanted.keys() & self.known.keys() if self._leads(home)]:
-            wanted, known = self.wanted[home], self.known[home]
+        for home in [home for home in self.wishes.homes & self.known.keys() if self._leads(home)]:
+            wanted, known = self.wishes.of(home), self.known[home]
+            if wanted is None:  # removed meanwhile
+                continue
             gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
             if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
                 log.warning("home %d is to have copies at %s", home, ", ".join(instead.members))
-                with contextlib.suppress(EtcdError):  # the next call retries
-                    await self.want(home, instead, wanted)
+                await self.wishes.replace(home, wanted, instead)
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
         known, now, leader = copied.roles.known, asyncio.get_running_loop().time(), copied.roles.leader
@@ -550,23 +511,22 @@ class NodeCopies:
             return
         stored = {one: leader.stored.get(one, 0) for one in leader.following}
         self.observed[copy.number].on_stored(leader.copy.end, stored, now)
-        home, returns, wanted = copy.number, self._returns[copy.number], self.wanted.get(copy.number)
+        home, returns = copy.number, self._returns[copy.number]
         before, since = self._since.get(home, (None, now))
         since = since if before == known else now
         self._since[home] = known, since
-        if wanted is not None:
-            self._step(copied, wanted, known)
+        self.wishes.step(copied, known)
         is_damaged = copy.leading is not None and copy.leading.is_damaged
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
         # Damage in all copies must not move the home from node to node repeatedly. If the set needs this copy, the copy
         # continues to serve, unless its damage keeps further copies from joining.
         leaves = copy.is_doubted and not returns.is_restless(now) and (len(known.set) > known.min or copy.blocks)
-        copied.fills_damaged = copy.is_doubted and not self._sound_others(home, known)
-        is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
-        heir = self._heir(copy, NEARLY, any_node=True) if leaves else None
+        copied.fills_damaged = copy.is_doubted and not self._succession.sound_others(home, known)
+        is_asked = self.wishes.leader_of(home) not in ("", self.me.node)
+        heir = self._succession.heir(copy, NEARLY, any_node=True) if leaves else None
         if heir is None and (is_asked or returns.is_due(since, now)):
-            heir = self._heir(copy, NEARLY)
+            heir = self._succession.heir(copy, NEARLY)
         if heir is None:
             return
         log.info("home %d is handed over to %s", home, heir)
@@ -579,38 +539,16 @@ class NodeCopies:
         """Change the configuration of a home that this process leads, but cannot serve because copies are missing,
         towards the wish: to a smaller ``min``, or to members with running nodes.
         """
-        copied, wanted = self.copies[home].home, self.wanted.get(home)
-        if copied is not None and wanted is not None and copied.roles.leader is not None:
-            self._step(copied, wanted, copied.roles.leader.known)
+        copied = self.copies[home].home
+        if copied is not None and copied.roles.leader is not None:
+            self.wishes.step(copied, copied.roles.leader.known)
 
     def _leads(self, home: int) -> bool:
         """Return True if this process leads a home, whether it serves the home or waits for copies."""
         copied = self.copies[home].home if home in self.copies else None
         return home in self._led or (copied is not None and copied.roles.leader is not None)
 
-    def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
-        try:
-            if (step := wanted.next_step(known)) is not None:
-                copied.change(lambda current: step)
-        except ConfigurationError as error:
-            log.warning("home %d: %s", copied.number, error)
-
     # --- requests of operators ---
-
-    async def want(self, home: int, wanted: Wanted, before: Wanted | None = None) -> None:
-        """Record a wish for a home in etcd.
-
-        Args:
-            before: the wish that etcd must have now; None for any.
-
-        Raises:
-            EtcdError: etcd does not answer.
-        """
-        key = self._keys.wanted(home)
-        same = [self._etcd.is_ours, *([] if before is None else [has(key, before.to_json())])]
-        done, _ = await self._etcd.client.transaction(same, [put(key, wanted.to_json())])
-        if done or before is None:
-            self.wanted[home] = wanted
 
     async def end(self, home: int) -> None:
         """Remove a home: afterwards no node serves the home or keeps its copies.
@@ -645,7 +583,7 @@ class NodeCopies:
     def has_copies(self, home: int) -> bool:
         """Return True if a home has copies, or will soon have them."""
         known = self.known.get(home)
-        return home in self.wanted or (known is not None and len(known.members) > 1)
+        return home in self.wishes.homes or (known is not None and len(known.members) > 1)
 
     def comes_back(self, home: int) -> bool:
         """Return True if another node is expected to take over a lost home."""

@@ -36,7 +36,7 @@ class OperatedCopies:
 
     def count(self, home: int) -> int:
         """Return the wanted number of copies of a home."""
-        wanted, known = self._copies.wanted.get(home), self._copies.known.get(home)
+        wanted, known = self._copies.wishes.of(home), self._copies.known.get(home)
         return wanted.copies if wanted is not None else 1 if known is None else known.copies
 
     def leader_of(self, home: int) -> str | None:
@@ -53,7 +53,7 @@ class OperatedCopies:
             states[leader] = "leader"
         damaged = self._copies.damaged_at(home) & states.keys()
         troubles = dict.fromkeys(sorted(damaged), "the copy is damaged") | dict(self._copies.troubles_of(home))
-        wanted, observed = self._copies.wanted.get(home), self._copies.observed[home]
+        wanted, observed = self._copies.wishes.of(home), self._copies.observed[home]
         copied = self._copied(home)
         leads = copied is not None and copied.roles.leader is not None
         behind = {} if copied is None else lags(copied.roles.leader)
@@ -84,14 +84,15 @@ class OperatedCopies:
             wanted = Wanted.of(seat, self._topology.nodes_by_home, copies, least, self._copies.racks)
         except ConfigurationError as error:
             raise CopiesRefused(str(error)) from None
-        await self._want(home, wanted)
+        await self._change(home, lambda _: wanted)
 
     async def add_member(self, home: int, node: str) -> None:
         if node not in self._topology.nodes:
             raise CopiesRefused(f"node '{node}' is not in the cluster")
         if node not in self._copies.nodes:
             raise CopiesRefused(f"node '{node}' does not run, or keeps no copies yet")
-        await self._change(home, lambda wanted: wanted.with_member(node))
+        seat = self._seat_of(home)
+        await self._change(home, lambda wanted: _or_one(wanted, seat).with_member(node))
 
     async def remove_member(self, home: int, node: str) -> None:
         if self.leader_of(home) == node != self._seat_of(home):
@@ -99,25 +100,28 @@ class OperatedCopies:
                 f"node '{node}' serves home {home}: first transfer the home's leadership to another member, or start "
                 f"the home's own node"
             )
-        await self._change(home, lambda wanted: wanted.without_member(node))
-
-    async def _change(self, home: int, change: Callable[[Wanted], Wanted]) -> None:
         seat = self._seat_of(home)
-        wanted = self._copies.wanted.get(home) or Wanted(1, 1, (seat,))
+        await self._change(home, lambda wanted: _or_one(wanted, seat).without_member(node))
+
+    async def _change(self, home: int, make: Callable[[Wanted | None], Wanted]) -> None:
         try:
-            wanted = change(wanted)
+            await self._copies.wishes.change(home, make)
         except ConfigurationError as error:
             raise CopiesRefused(f"home {home}: {error}") from None
-        await self._want(home, wanted)
+        except EtcdError as error:
+            raise CopiesUnavailable(f"copies cannot be changed: {error}") from None
 
     async def set_leader(self, home: int, node: str | None) -> None:
         self._seat_of(home)
-        wanted = self._copies.wanted.get(home)
-        if wanted is None or len(wanted.members) < 2:
-            raise CopiesRefused(f"home {home} has no copies that could lead it")
-        if node is not None and node not in wanted.members:
-            raise CopiesRefused(f"node '{node}' has no copy of home {home}: {', '.join(wanted.members)} have one")
-        await self._want(home, replace(wanted, leader=node or ""))
+
+        def make(wanted: Wanted | None) -> Wanted:
+            if wanted is None or len(wanted.members) < 2:
+                raise CopiesRefused(f"home {home} has no copies that could lead it")
+            if node is not None and node not in wanted.members:
+                raise CopiesRefused(f"node '{node}' has no copy of home {home}: {', '.join(wanted.members)} have one")
+            return replace(wanted, leader=node or "")
+
+        await self._change(home, make)
 
     async def positions(self, home: int) -> CopyPositions | None:
         if (copied := self._copied(home)) is None:
@@ -171,8 +175,7 @@ class OperatedCopies:
             raise CopiesRefused(f"there is no home {home}")
         return self._topology.node_of(home)
 
-    async def _want(self, home: int, wanted: Wanted) -> None:
-        try:
-            await self._copies.want(home, wanted)
-        except EtcdError as error:
-            raise CopiesUnavailable(f"copies cannot be changed: {error}") from None
+
+def _or_one(wanted: Wanted | None, seat: str) -> Wanted:
+    """Return a wish; without one, the wish for one copy at the seat."""
+    return Wanted(1, 1, (seat,)) if wanted is None else wanted

@@ -16,10 +16,10 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.lost_disk import replace_lost_disk
-from jumpmq.nodes.copies.member_file import prepare, read_member
 from jumpmq.nodes.copies.node_copies import PORTS, NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.entering import LAST_PORT
+from jumpmq.nodes.joining.member_file import prepare, read_member
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.rebuilding import require_cluster
 from jumpmq.queues import clock

@@ -217,7 +217,7 @@ class Workers:
             self._sparing = asyncio.get_running_loop().create_task(self._start_spare(), name="spare process")
 
     async def _start_spare(self) -> None:
-        from jumpmq.nodes.copies.member_file import FILE  # here, so that brokers without a cluster do not load it
+        from jumpmq.nodes.joining.member_file import FILE  # here, so that brokers without a cluster do not load it
 
         homes = [config_of(self.config, worker.home, worker.home, self.links).data_dir for worker in self._workers]
         try:

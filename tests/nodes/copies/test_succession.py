@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from jumpmq.nodes.copies.returns import DAMPED, QUIET, Returns
+from jumpmq.nodes.copies.succession import DAMPED, QUIET, Returns
 from jumpmq.replication.configuration import Configuration
 
 HOUR = DAMPED

@@ -1,8 +1,14 @@
-"""The time for the return of leadership to a home's seat: soon, or at most hourly after repeated takeovers."""
+"""The next leader of a home, and the time for the return of leadership to a home's seat: soon, or at most hourly after
+repeated takeovers.
+"""
 
 from collections import deque
+from collections.abc import Callable, Set
 
-from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.wishes import Wishes
+from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
+from jumpmq.replication.needs import lags
 
 QUIET = 30.0
 """Seconds without a change of the configuration before leadership returns to the seat."""
@@ -62,3 +68,44 @@ class Returns:
     def is_restless(self, now: float) -> bool:
         """Return True if the leader has changed repeatedly, and within the last hour."""
         return self._is_damped and now - max(self._since, self._takeovers[-1]) < DAMPED
+
+
+class Succession:
+    """Choice of the next leader of a locally led home.
+
+    Args:
+        node: local node.
+        wishes: the wishes for homes: an operator may want a leader.
+        damaged_at: returns the nodes with a damaged copy of a home.
+    """
+
+    def __init__(self, node: str, wishes: Wishes, damaged_at: Callable[[int], Set[str]]) -> None:
+        self._node = node
+        self._wishes = wishes
+        self._damaged_at = damaged_at
+
+    def heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> ReplicaId | None:
+        """Return the replica that should lead a home next; None for no change.
+
+        Args:
+            most: maximum lag of the next leader, in octets.
+            any_node: True to allow any node with an undamaged copy, because this copy is damaged.
+        """
+        home, known = copy.home, None if copy.home is None else copy.home.roles.known
+        if home is None or known is None:
+            return None
+        node = self._wishes.leader_of(copy.number) or known.seat
+        if node == self._node and not any_node:
+            return None
+        behind = lags(home.roles.leader)
+        ready = [one for one in known.set if one != home.me and behind.get(one, most + 1) <= most]
+        if any_node or not copy.is_doubted:
+            sound = self.sound_others(copy.number, known)
+            ready = [one for one in ready if one in sound]
+        of_node = [one for one in ready if node_of(one) == node]
+        return next(iter(of_node or (ready if any_node else ())), None)
+
+    def sound_others(self, home: int, known: Configuration) -> list[ReplicaId]:
+        """Return the replicas at other nodes in the set of a home that are not known to be damaged."""
+        unsound = {self._node, *self._damaged_at(home)}
+        return [one for one in known.set if node_of(one) not in unsound]
