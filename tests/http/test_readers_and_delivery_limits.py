@@ -70,6 +70,8 @@ def test_a_start_of_the_broker_does_not_count(tmp_path: Path, end: Callable[...,
         api = API(f"http://127.0.0.1:{process.http_port}")
         assert reserve(api, "q") == 10
         lapse(api, "q")
+        with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:
+            connection.channel().queue_declare("later", durable=True)  # answered once the lapse is on disk, too
         for _ in range(3):
             end(process)
             process.start()
