@@ -169,6 +169,7 @@ class CopiedHome:
 
         self._disk = DiskThread(directory, self._loop, self._on_disk, self._on_disk_failure, on_work)
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.doubt, self.alarm)
+        self._consumed: tuple[int, ...] = ()  # segments consumed by the copy's index, and not removed yet
         self._catching_up = CatchingUp(now())
         send_all = partial(sessions.send_all, number)
         self._shipping = Shipping(directory.directory, copy, self.send, send_all, self._on_gone, self.pause)
@@ -439,21 +440,27 @@ class CopiedHome:
                     self._act(self.roles.on_begun(answer))
 
     def _index(self) -> None:
-        """Index the log of a following copy up to the mark; octets behind the mark may still be truncated.
+        """Remove consumed segments of a following copy, and index the log up to the mark; octets behind the mark may
+        still be truncated.
 
         A mark at the start of a segment says only that the segment's file exists; its opening may be missing.
         """
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
-        mark = self.roles.copy.mark
-        if lock is not None and not leads and not self._ended and offset_at(mark):
-            self._indexing.run(segment_at(mark), lock.fileno())
-
-    def _on_indexed(self, indexed: Indexed) -> None:
-        """Remove segments consumed by the copy's index (R11), except segments that peers may need."""
-        if going := tuple(segment for segment in indexed.consumed if segment < needed_by_follower(self.roles)):
+        if leads or self._ended:
+            return
+        # Segments that peers may need are kept (R11). A later call removes them, when the peers have them: without new
+        # commits there is no further run of the index.
+        if self._consumed and (going := tuple(one for one in self._consumed if one < needed_by_follower(self.roles))):
+            self._consumed = tuple(one for one in self._consumed if one > going[-1])
             if before(first := going[-1] + 1) > self.roles.copy.kept:
                 self._act(self.roles.on_removed(first))
             self._disk.do(Remove(going))
+        mark = self.roles.copy.mark
+        if lock is not None and offset_at(mark):
+            self._indexing.run(segment_at(mark), lock.fileno())
+
+    def _on_indexed(self, indexed: Indexed) -> None:
+        self._consumed = indexed.consumed
         self._index()
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
@@ -490,7 +497,7 @@ class CopiedHome:
         self._timer = self._loop.call_later(until_tick(self._times.beat, self._loop.time()), self._tick)
         self._act(self._pace.tick(now()))
         self._files.tick()
-        if self._indexing.is_due:
+        if self._indexing.is_due or self._consumed:
             self._index()
 
     def _act(self, actions: Iterable[Action]) -> None:
