@@ -82,6 +82,7 @@ class Background:
                 result = RuntimeError(repr(error))
             self._results.append((then, result))
             self._done += 1
+            # References in this frame would keep the result alive until the next task.
             del item, work, then, result
             try:
                 self._wake()

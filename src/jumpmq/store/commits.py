@@ -121,10 +121,13 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
         prepared.moved.append((batch, block, messages[0].seq))
+    # Behind messages and moves: a replay settles messages that it has read before.
     if settles and (settled := _settled(prepared)):
         blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
+    # Behind all messages: a replay would keep messages that follow the drop of their queue.
     if changes.dropped:
         blocks.append(records.dropped_block(changes.dropped))
+    # Last, because recovery reads the mark from the last block of the last commit.
     if prepared.final:
         blocks.append(Block.of(records.CLEAN, []))
 

@@ -96,6 +96,8 @@ class BatchContents:
 
     def _read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
         """Like :meth:`read`, including settled messages."""
+        # Before the positions: a commit that ends during the read moves messages from memory to disk, and a later look
+        # at both would miss them.
         staged = batch.messages
         unwritten = list(staged) if staged is not None else []
         found: list[Message] = []
@@ -108,6 +110,7 @@ class BatchContents:
             )
         if unwritten:
             begin = unwritten[0].seq
+            # The commit of the unwritten messages may have ended meanwhile: they must not come twice.
             found = [message for message in found if message.seq < begin]
             low, high = begin if first is None else first, unwritten[-1].seq if last is None else last
             found += [message for message in unwritten if low <= message.seq <= high]

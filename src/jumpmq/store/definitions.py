@@ -143,6 +143,7 @@ def replace(path: Path, write_to: Callable[[BinaryIO], None]) -> None:
     with os.fdopen(file, "wb") as octets:
         write_to(octets)
         octets.flush()
+        # Before the rename: the new name must not lead to missing octets after a crash.
         os.fsync(file)
     unfinished.replace(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

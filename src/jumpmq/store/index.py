@@ -95,6 +95,8 @@ class Index:
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._write(connection, update)
+            # The copy is renamed before the commit of the index: a start recognizes a copy newer than the index, but an
+            # older copy would lack the definitions of removed segments.
             if update.definitions or not self._copy.exists():
                 whole = ((kind, key, value) for kind, key, value, whole in _rows(connection) if whole)
                 definitions.write(self._copy, update.segment, whole)
@@ -108,6 +110,7 @@ class Index:
 
     def _write(self, connection: sqlite3.Connection, update: Update) -> None:
         connection.execute("UPDATE replay SET segment = ?, clean_commit = ?", (update.segment, update.commit))
+        # Removals first: a key removed and put again gets a new row, at the end of the order.
         connection.executemany("DELETE FROM definition WHERE kind = ? AND key = ?", update.definitions.removed)
         connection.executemany(
             "INSERT INTO definition (kind, key, value, crc) VALUES (?, ?, ?, ?) "
@@ -231,6 +234,7 @@ def _batches(
         "SELECT id, queue_id, first_seq, last_seq, count, bytes, blocks, crc FROM batch ORDER BY queue_id, first_seq"
     ):
         summary: Summary = tuple(columns)
+        # Without its positions a batch is lost to the index, so the whole index is rebuilt from the log.
         if crc_of_batch(summary, blocks) != crc:
             raise schema.damaged(path, f"the positions of messages of queue number {summary[1]}")
         batch = found[summary[0]] = Batch(summary[1], note)

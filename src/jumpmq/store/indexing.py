@@ -77,6 +77,7 @@ def _index(directory: Path, before: int, files: Files) -> Indexed:
         if begin >= before:
             return Indexed(begin)
         before = [*(number for number in numbers if begin <= number < before), before][: MOST_SEGMENTS + 1][-1]
+        # Only an intact opening shows that no commit in front of the segment is missing.
         with closing(OpenSegment(files, directory / DIRECTORY / file_name(before))) as file:
             if file.opening is None:
                 raise _unfit(f"{directory / DIRECTORY / file_name(before)} is damaged at the beginning")

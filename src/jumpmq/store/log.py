@@ -157,6 +157,7 @@ class Log:
             self.files.allocate(file.descriptor, 0, self.allocation)
             self.files.write(file.descriptor, 0, [opening.encode()])
             self.files.sync(file.descriptor)
+            # Without the name on disk, a power failure would lose the file with its confirmed commits.
             self.files.sync_directory(self.directory)
         except OSError:
             self.files.remove(path)
@@ -167,6 +168,7 @@ class Log:
 
     def enter(self, segment: LogSegment, file: OpenFile) -> LogSegment:
         """Continue in a segment already created."""
+        # Not before: a failed creation leaves the number free, and the next attempt uses the same name.
         self._next_number = segment.number + 1
         self.segments[segment.number] = self.current = segment
         self.current_file = file
@@ -202,6 +204,7 @@ class Log:
         """Forget a segment without live content; return a function to remove the file, in any thread,
         or raise OSError.
         """
+        # First out of the list: a concurrent read then does not put the file into the cache again.
         del self.segments[segment.number]
         with self._lock:
             file = self._opened.pop(segment.number, None)
@@ -225,6 +228,7 @@ class Log:
             FileNotFoundError: the segment was removed.
         """
         with self._lock:
+            # Taken out and put in again: the order of the dictionary is the order of use.
             file = self._opened.pop(number, None)
             if file is None:
                 file = OpenFile(self.files, self._open(self.path(number)))
@@ -253,6 +257,7 @@ class Log:
 
     def _close_one(self) -> bool:
         """Close the least recently read file, or the spare descriptor; return True if any was closed."""
+        # The current segment stays open for writing: its removal from the cache would free no descriptor.
         current = None if self.current is None else self.current.number
         for number in self._opened:
             if number != current:

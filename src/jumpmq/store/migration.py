@@ -81,7 +81,10 @@ def migrate(directory: Path, open_store: Callable[[Path], NewStore]) -> None:
         old.execute("PRAGMA journal_mode = DELETE").fetchall()  # moves SQLite's log into the file and removes it
     finally:
         old.close()
+    # The log before the index: until the index is replaced, the old store is complete, and the next start repeats the
+    # work.
     (work / DIRECTORY).rename(directory / DIRECTORY)
+    # The names in the log are on disk before the index that needs them.
     schema.sync_directory(directory)
     (work / definitions.FILE_NAME).replace(directory / definitions.FILE_NAME)
     (work / schema.FILE_NAME).replace(path)

@@ -169,6 +169,7 @@ class Pipeline:
         """Process stored commits that have become complete."""
         if self._stored:
             self._complete()
+            # A write under way keeps up at its end: the write has its place in the current segment.
             if self.state is IDLE:
                 self._keep_up()
 
@@ -192,9 +193,11 @@ class Pipeline:
         try:
             for _ in self._steps:
                 if not at_once:
+                    # Other clients are served between two parts: the event loop returns by the writer's descriptor.
                     self._writer.wake()
                     return
         except OSError as error:  # a stream's file cannot be opened
+            # Reported as a failed write, so that the changes are put back and retried.
             self.state = WRITING
             self._writer.finish(Result(error))
             return
@@ -205,12 +208,16 @@ class Pipeline:
 
     def _write(self, prepared: Prepared, here: bool = False) -> None:
         self.state, self._prepared = WRITING, prepared
+        # An empty commit notifies waiting callers, without a write. Behind a torn end even an empty commit is written,
+        # because a start could otherwise replay the failed commit.
         if not prepared.blocks and not self._is_torn:
             self._writer.finish(WRITTEN)
             return
         try:
+            # Before the first commit, and after a write that left the content of the file unknown.
             if self._log.current is None:
                 self._log.begin(self._number + 1)
+                # Room for settlements is reserved before messages can fill the disk.
                 self._reserve.make()
         except OSError as error:
             self._writer.finish(Result(error))
@@ -220,6 +227,7 @@ class Pipeline:
         prepared.write = prepared.place(self._number + 1, segment, file.descriptor, allocation=self._log.allocation)
         if here and self._writer.is_quick(prepared.write.commit.length):
             self._conclude(self._writer.write(prepared.write))
+            # No descriptor reports a write of this thread, so the next commit begins here.
             self.begin()
         else:
             self._writer.submit(prepared.write)
@@ -241,6 +249,7 @@ class Pipeline:
         If the commit is complete at once, waiting callers are notified before the index notes the commit: clients
         continue in the meantime.
         """
+        # A relief proves nothing about the failed commit, which is still unwritten.
         if not prepared.relief:
             self.error = None
             self._staging.recover()
@@ -248,6 +257,7 @@ class Pipeline:
             self._number += 1
             self._completion.stored(self._number, prepared.write.position)
         prepared.number = self._number
+        # Commits complete in order: behind an incomplete commit, this commit has to wait too.
         complete = None if self._stored else self._completion.of(self._number)
         if complete is not None:
             # Confirms come first: they do not depend on the notes, and clients can continue.
@@ -262,6 +272,7 @@ class Pipeline:
             self._stored.append(prepared)
             self._stored_bytes += prepared.changes.octets
             self._complete()
+        # First the end of this commit's state: `_keep_up` may begin to roll a segment.
         self._rest()
         self._keep_up()
 
@@ -280,9 +291,11 @@ class Pipeline:
 
     def _tell(self, prepared: Prepared, complete: CompleteCommit) -> None:
         """Report a complete commit: streams show the commit, and waiting callers are notified."""
+        # A relief covers no receipt: its changes are only a part of the failed commit.
         if not prepared.relief:
             receipt = receipt_of(prepared.changes.receipt, complete)
             self._staging.succeed(receipt)
+            # Before the confirms: a client that reads the stream after its confirm finds the message.
             for stream, places in prepared.streams:
                 stream.publish(places, complete)
             self._call(self._on_commit, receipt)
@@ -304,6 +317,7 @@ class Pipeline:
             segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
             for batch, block, first in prepared.written:
                 batch.add_block(segment.position(block.offset), block.length, first)
+        # Behind the locations: readers in other threads find a message in memory until its location is known.
         for batch, count in prepared.changes.staged.items():
             batch.written(count)
 
@@ -330,12 +344,14 @@ class Pipeline:
         """Forget batches with all messages settled, except batches with settlements that are not complete yet."""
         emptied = []
         for batch, ranges in changes.settlements():
+            # A batch without a location was never written, so the index does not need its settlements.
             if batch.positions:
                 self._upkeep.note_settled(batch, changes.settled_before(batch, ranges).count, complete)
             if not batch.remaining and batch.messages is None:
                 emptied.append(batch)
         if not emptied:
             return
+        # `remaining` also counts staged settlements. A crash before their commit brings the messages back.
         pending, dropped = self._staging.pending()
         for batch in emptied:
             if batch not in pending and batch.queue_id not in dropped:
@@ -350,15 +366,18 @@ class Pipeline:
 
     def _keep_up(self) -> None:
         """Continue in a new segment when the current segment is full, and write the index when due."""
+        # Once per interval: on a disk that is still full, every attempt fails.
         if self._is_full and self.error is None and time.monotonic() >= self._make_room_at:
             self._make_room_at = time.monotonic() + self._retry_interval
             self._is_full = not self._reserve.make()
         segment, upkeep, staging = self._log.current, self._upkeep, self._staging
+        # On a full disk the current segment may be consumed as a whole, but only an earlier segment can be removed.
         crowded = self._is_full and segment is not None and not segment.batches and segment.blocks > 0
         if self._log.full or crowded:
             self._roll()
         if upkeep.behind:
             upkeep.snapshot(staging.next_receipt + 1, self.last_complete)
+        # Without uncommitted settlements, no part of the snapshot waits for a commit.
         if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not (staging.settles or self._stored)):
             upkeep.write_index(self.last_complete)
         if not self._stored or not any(one.moved for one in self._stored):  # otherwise the same parts move twice
@@ -400,6 +419,7 @@ class Pipeline:
             return  # the current segment grows beyond its size
         before = self._log.current
         self._log.enter(*result)
+        # A batch that continued in the new segment would keep the old segment until its later messages are consumed.
         self._staging.close_batches()
         self._keep_up()
         if before is not None:
@@ -413,9 +433,11 @@ class Pipeline:
             stream.put_back()
         self._is_torn = True
         self._is_full = error.errno in NO_ROOM
+        # The system's cache may count octets as written that the disk lacks: the retry needs another file.
         if unsafe:
             self._log.abandon()
             self._staging.close_batches()
+        # The freed room is for settlements, which the next attempt writes first.
         if self._is_full:
             self._reserve.release()
         self._wait_to_retry()
@@ -448,12 +470,15 @@ class Pipeline:
         """Retry the failed commit. On a full disk, commit changes that free room first, once per attempt: clients
         may go on settling messages.
         """
+        # A held commit is still incomplete: a retry now would write only a part of the commit.
         if self._staging.is_held:
             self._wait_to_retry()
             return
         self._staging.request_again()
         if self._is_full and not self._relieved and (relief := self._staging.take_relief()):
             self._relieved = True
+            # The next attempt is due before the write of the relief begins, so that the state returns to RETRYING
+            # afterwards.
             self._wait_to_retry()
             self._prepare(Prepared(relief, relief=True))
         else:
@@ -482,14 +507,17 @@ class Pipeline:
         if self.state is STOPPED:
             assert self.error is not None
             raise self.error
+        # Only one commit may be taken at a time.
         self._finish()
         self._segments.close()
+        # After a failure all staged changes are in one commit, the last one.
         while self.error is None and (changes := self._staging.take_sealed()) is not None:
             self._prepare(Prepared(changes))
             self._finish()
         changes = self._staging.take_last()
         if not changes and self._log.current is None:
             return None
+        # The last commit has a single attempt: the caller gets the error.
         self._retry_at = None
         self._on_commit, on_commit = (lambda receipt: None), self._on_commit
         self._prepare(Prepared(changes, final=clean))

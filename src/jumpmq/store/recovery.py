@@ -105,16 +105,20 @@ class Recovery:
             self._begun = set()
         else:
             self._has_index = True
+        # The index is read first: the copy replaces only lost or older definitions of the index.
         self._read_copy(directory / definitions.FILE_NAME, lost)
+        # Without an indexed segment, the log of a copy has to begin at segment 1.
         if before is not None:
             self._gapless_from = self.replayed_from or 1
         # The replay begins at the segment named by the index. Afterwards all batches are known, so that a missing
         # segment counts as a loss of the unsettled messages only.
         self._replay(directory / DIRECTORY)
+        # Missing blocks shorten their batches, so the comparison comes before the registration with the segments.
         self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()
         if self.segments and not self._has_index and not without_index:
             self.warnings.append(f"{path} is missing, and is rebuilt from the log. Some messages may come again")
+        # A log that begins with commit 1 has all definitions; a later beginning needs the index or the copy.
         if self.segments and self.segments[0].first_commit > 1 and not (self._has_index or self._has_copy):
             self.losses.append(
                 f"{path} and {directory / definitions.FILE_NAME} are missing or damaged: definitions from before "
@@ -144,6 +148,8 @@ class Recovery:
             self._has_copy = copy is not None and copy.whole
             if copy is not None and not copy.whole:
                 self.warnings.append(f"{path}, the copy of the definitions, is damaged")
+            # A damaged copy replaces a missing index only: the definitions of a readable index are kept, even with
+            # losses.
             if copy is None or (lost is not None and not copy.whole):
                 self.whole = lost == []
                 self.losses += lost or []
@@ -154,11 +160,14 @@ class Recovery:
 
     def _take_copy(self, copy: definitions.ScannedFile) -> None:
         before, self.definitions = self.definitions, copy.definitions()
+        # The index still has the former definitions: its next update writes the differences.
         self.unindexed.definitions.removed = before.keys() - self.definitions.keys()
         self.unindexed.definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
         if self._defined_from < copy.segment:
             if self._gapless_from is not None:
                 self.warnings.append(f"the index is older than {copy.path}. Some messages may come again")
+            # Segments between the index's and the copy's may have been removed as consumed: a missing segment proves no
+            # loss.
             self._defined_from, self._gapless_from = copy.segment, None
         self.whole = copy.whole
 
@@ -170,6 +179,7 @@ class Recovery:
             paths = [path for path in paths if int(path.stem) <= self._before]
         opened = [(path, self._open(path)) for path in paths]
         known = sorted(((path, file) for path, file in opened if file is not None), key=_number)
+        # The numbers of files with a damaged opening count too, so that no new segment reuses such a number.
         numbers = [int(path.stem) for path in paths if path.stem.isdigit()] + [_number(one) for one in known]
         self.highest_segment = max(numbers, default=0)
         synced = removed_before([_number(one) for one in known])
@@ -182,12 +192,16 @@ class Recovery:
                 self.warnings.append(f"{path} is a copy of {self.segments[-1].path}, and is left out")
                 continue
             self._miss_before(segment)
+            # The segment `before` is not replayed. Its opening only shows whether commits in front of it are missing.
             if self._before is not None and segment.number >= self._before:
                 break
             self.segments.append(segment)
+            # Without a clean stop the index names no last commit, so the last segment is read for the number at least.
             is_last = place >= last  # later files exist, but have no commits
             if segment.number >= self.replayed_from or (is_last and not self.last_commit):
                 following = (one for _, one in known[place + 1 :])
+                # In a copy no commit counts as unfinished: all commits before the limit are complete, and damage is a
+                # loss.
                 limit = given_up(following, synced) if self._before is None else sys.maxsize
                 self._replay_segment(segment, file, limit)
         for _, file in known:
@@ -242,14 +256,18 @@ class Recovery:
         applies = segment.number >= self.replayed_from
         waiting: FoundCommit | None = None
         segment.end = records.OPENING_SIZE
+        # A segment without commits still tells the number of the last commit before it.
         self.last_commit = max(self.last_commit, segment.first_commit - 1)
         for found in file.commits():
             if limit is not None and found.number >= limit:
                 break
+            # One commit behind: only the end of the file shows which commit is the last, and only the last one is
+            # verified.
             if waiting is not None:
                 self._take(segment, file, waiting, applies)
             waiting = found
         if waiting is None:
+            # The segment was begun after the last recorded stop, so that stop no longer counts as clean.
             self.clean = False
         elif limit is None and not waiting.damaged and not file.is_whole(waiting):
             self.warnings.append(
@@ -285,6 +303,7 @@ class Recovery:
             self._apply_messages(segment, file, place)
         elif kind == STREAM:
             self._apply_chunk(segment, file, place)
+        # Definitions in earlier segments are older than those of the index or of the copy.
         elif kind in (SETTLED, DROPPED) or (kind == DEFINITIONS and segment.number >= self._defined_from):
             octets = file.block(place)
             if octets is None:
@@ -297,6 +316,7 @@ class Recovery:
     def _apply_chunk(self, segment: LogSegment, file: SegmentFile, place: Place) -> None:
         head = place.head
         at = CHUNK_AT.unpack(file.octets(place.offset + records.BLOCK.size, CHUNK_AT.size))
+        # The location only: the octets are written to the stream's file when the stream is opened.
         piece = StreamChunk(
             segment.path, place.offset, head.extent, segment.salt, head.first, head.first + head.rows, *at
         )
@@ -328,9 +348,11 @@ class Recovery:
                 batch.move(position, head.extent, head.first)
                 self.unindexed.new[batch] = None
                 return
+            # The former blocks are unknown: the moved block begins the batch, and has all remaining messages.
             start += 8
         if head.flags & records.GAPS:
             last = int.from_bytes(file.octets(start, 8), "little")
+        # Moved messages have old numbers, which say nothing about a gap.
         if head.kind == MESSAGES and self._gaps:
             self._gaps[-1].follow(head.queue, head.first)
         batches = self.queues.setdefault(head.queue, [])
@@ -343,6 +365,7 @@ class Recovery:
         if head.flags & records.NEW or not batches or head.kind == MOVED or lost:
             batch = Batch(head.queue, self._note)
             batch.first_seq = head.first
+            # A moved batch may be older than batches already found.
             if batches and batches[-1].first_seq > head.first:
                 insort(batches, batch, key=_FIRST_SEQ)
             else:
@@ -353,6 +376,8 @@ class Recovery:
                 self._begun.add(head.queue)
         else:
             batch = batches[-1]
+            # The segments of the settled blocks may be removed: the batch restarts without the locations of these
+            # blocks.
             if batch.remaining <= 0:
                 batch.begin_again(head.first)
                 self.unindexed.changed[batch] = None
@@ -403,6 +428,7 @@ class Recovery:
             else:
                 self.definitions.pop((kind, key), None)
                 self.unindexed.definitions.delete((kind, key))
+                # Chunks before the removal of a stream must not be written to the stream's files again.
                 if kind == kinds.STREAM:
                     self._pieces.pop(int(key), None)
 
@@ -423,6 +449,7 @@ class Recovery:
         self.losses += [gap.told(queue_name) for gap in self._gaps]
         for queue, batches in self.queues.items():
             for place, batch in enumerate(batches):
+                # Most batches are in one file, where the last block proves the earlier blocks.
                 if batch.remaining <= 0 or _is_covered(batch, segments):
                     continue
                 missing = [
@@ -435,6 +462,7 @@ class Recovery:
                             f"messages {numbers} of {queue_name(queue)} are missing: "
                             f"{_state(directory, segments.get(number), number)}"
                         )
+                    # Under the same id: the index keeps the whole batch until the loss is acknowledged.
                     left = batches[place] = self.lost[batch.id] = self._without(batch, missing, segments)
                     for noted in (self.unindexed.new, self.unindexed.changed):
                         if batch in noted:
@@ -460,6 +488,7 @@ class Recovery:
             left.first_seq, left.last_seq = left.first_seq if left.count else batch.firsts[row], content.last
             left.count += content.head.rows
             left.bytes += content.head.octets
+        # Settlements of missing blocks would reduce the count of remaining messages.
         kept = Ranges()
         for first, last in batch.settled:
             for row_first, row_last in bounds:
@@ -475,6 +504,7 @@ class Recovery:
         for queue_id, batches in list(self.queues.items()):
             if self._before is not None:
                 self.unindexed.open.add(batches[-1])
+            # The index keeps a batch with missing blocks until the loss is acknowledged.
             settled = [batch.id for batch in batches if batch.remaining <= 0 and batch not in self.unindexed.open]
             self.unindexed.gone += [id for id in settled if id not in self.lost]
             kept = [batch for batch in batches if batch.remaining > 0]

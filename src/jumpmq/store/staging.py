@@ -91,6 +91,7 @@ class Staging:
             waiting += changes.octets
         for changes in self._stored:
             waiting += changes.octets
+        # During the callbacks of its completion, a commit is still taken, but no longer on the way to disk.
         if self._taken is not None and self._taken.receipt > self.committed:
             waiting += self._taken.octets
         return waiting
@@ -247,6 +248,8 @@ class Staging:
         turn = self._turn
         if turn:
             turn.receipt = self._next.receipt
+            # Definitions of a turn with messages may describe these messages, for example a writer's progress. On a
+            # full disk they must not be written without the messages.
             if turn.definitions.put and (turn.count or self._held):
                 turn.kept_with.update(turn.definitions.put)
             if turn.dropped:
@@ -258,10 +261,12 @@ class Staging:
                 self._turn = Changes(0)
             if turn.settles:
                 self._next.leave_out(turn)
+            # After a failure, and while held, all changes have to reach the disk in one commit.
             waits = self._failed or self._held
             if not waits and _is_much(self._next, self._most_octets()):
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
+        # After the turn's settlements have joined: the commit with the moved parts has to settle the messages left out.
         if self._moves:
             self._stage_moves()
 
@@ -301,6 +306,7 @@ class Staging:
         """
         for queue_id in turn.dropped:
             self._next.discard(queue_id)
+        # In order of numbers: the messages of earlier commits are the first ones of the batch.
         earlier = [changes.staged for changes in self._sealed]
         if self._taken is not None:
             earlier.append(self._taken.staged)
@@ -325,6 +331,7 @@ class Staging:
 
     def take(self) -> Changes | None:
         """Return the changes for the next commit; None if no commit is wanted."""
+        # Sealed changes were staged earlier, and receipts complete in order.
         if self._sealed:
             self._taken = self._sealed.popleft()
         elif self._requested and not self._held:
@@ -381,11 +388,13 @@ class Staging:
 
     def put_back(self, changes: Changes) -> None:
         """Return changes after a failed write. They become part of the next commit, with all changes staged since."""
+        # Merged in order: later changes may settle or drop content of the failed commit.
         for later in (*self._sealed, self._next):
             changes.absorb(later)
         self._next = changes
         self._sealed.clear()
         self._taken, self._failed = None, True
+        # No commit under way needs the messages of dropped queues any more.
         for batch in changes.discarded:
             batch.messages = None
 

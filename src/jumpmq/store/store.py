@@ -112,6 +112,7 @@ class Store(Staging):
         self._lost = found.lost
         # The parts of the store; each part uses only parts above it.
         self._log = Log(directory / DIRECTORY, files, segment_bytes, epoch)
+        # Also above the segment named by the index: a lower number would count as covered by the index.
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files, tell, ship)
         completion.wake = self._writer.wake
@@ -196,6 +197,7 @@ class Store(Staging):
                 version.
         """
         files = files or Files()
+        # Before any read: another process may be writing.
         lock = DirectoryLock(directory)
         try:
             opening.migrate(directory, lambda work: cls.open(work, on_commit=lambda receipt: None))
@@ -205,6 +207,7 @@ class Store(Staging):
                 log.warning("%s", warning)
             # Before any append: with a commit behind an unsynced commit, a loss of the unsynced commit would be a gap.
             opening.write_tail_again(found, files)
+            # After the recovery, which has to notice a missing index.
             opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
@@ -253,6 +256,7 @@ class Store(Staging):
             log.warning("cannot write %s: %s", self._directory / losses.FILE_NAME, result)
             self.losses.keep_again()
             return
+        # Only now: until the file had the losses, the log had the only records of them.
         for loss in self._recorded_losses:
             self.delete(kinds.LOSS, loss)
         self._recorded_losses = []
@@ -376,6 +380,7 @@ class Store(Staging):
 
     def completed(self) -> None:
         """Process finished work, report completions, and begin waiting work."""
+        # In this order: moved parts and new segments are in place before the next commit begins.
         self._pipeline.go_on()
         self._background.deliver()
         self._reading.deliver()
@@ -443,14 +448,17 @@ class Store(Staging):
         self.is_closing = True
         self.keep_losses()
         self.end_turn()
+        # The commits come before the index, which must not get changes that the log lacks.
         last = self._pipeline.close(clean=clean)
         self._reading.close(deliver=False)
+        # The thread that writes the index ends before the last update is written here.
         self._background.close()
         self._upkeep.close(last)
         self._reserve.release()
         self._writer.close()
         self._log.end()
         self._log.close()
+        # Last: from here on another process may open the directory.
         self._lock.release()
         if self.error is not None:
             raise self.error

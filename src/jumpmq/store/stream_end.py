@@ -115,6 +115,7 @@ class StreamEnd:
 
     def put_back(self) -> None:
         """Undo an unwritten layout: the next layout begins at the former position."""
+        # Only files opened for the layout: the file of the last write goes on.
         for file in {self._state.file, *(file for file, _ in self._full)} - {self._written.file, -1}:
             self._files.close(file)
         self._full.clear()
@@ -206,10 +207,13 @@ class StreamEnd:
     def _begin_file(self, first: int, salt: int) -> None:
         state = self._state
         if state.file >= 0:
+            # Closed by `written` only: after a failed commit, the next layout continues in this file.
             self._full.append((state.file, state.position))
+        # The creation at the stream's declaration may have failed.
         self._directory.mkdir(parents=True, exist_ok=True)
         path = segment_path(self._directory, first)
         self._state = _State(self._files.create(path), path, first, first, 0, 0, salt)
+        # The name of the file; with the first file also the name of the stream's directory.
         for directory in [self._directory] if state.path is not None else [self._directory, self._directory.parent]:
             self.must_sync(directory)
 

@@ -131,6 +131,7 @@ class StreamFiles:
         source = self._sources.get(number, StreamOrigin(number))
         directory, known = self._directory / str(source.number), self._known.pop(source.number, None)
         try:
+            # Set aside before the redo, which would write this stream's chunks into the files of another stream.
             if known is not None and is_foreign(directory, known):
                 _set_aside(directory, self._directory.parent / UNCLAIMED, "has the files of another stream")
             log = StreamLog(
@@ -147,7 +148,9 @@ class StreamFiles:
         log.handed = source.handed or log.handed
         log.go_on_at(source.end)
         if self._store is not None:
+            # The files may have unsynced chunks of the redo, so the index must not cover the log's copy yet.
             self._store.sync_stream(log)
+            # With exact bounds, the next start can tell uncommitted chunks from lost ones.
             if known is None or not known.bounds.is_exact or log.handed is not None:
                 self._store.bound_stream(log)
         return log
@@ -163,6 +166,7 @@ class StreamFiles:
         Raises:
             OSError: the files cannot be synced, or the information for the other process cannot be written.
         """
+        # Before the drop, which ends the redo from this store's log.
         self.sync(log)
         if self._store is not None and leave:
             self._store.drop_stream(log)
@@ -187,6 +191,7 @@ class StreamFiles:
         if directory.stat().st_dev == self._directory.stat().st_dev:
             return directory
         copy = self._directory / f"{number}{COMING}"
+        # From an interrupted attempt.
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(directory, copy)
         for path in copy.iterdir():
@@ -294,6 +299,7 @@ class StreamFiles:
         self._put_source(imported, None)
         self._put_source(number, StreamOrigin(log.number, handed, handed.bounds.end))
         log.handed = handed
+        # The end at the previous home counts even if the last messages are lost: no offset is used twice.
         log.go_on_at(handed.bounds.end)
         self._logs[number] = log
         return log
@@ -326,12 +332,14 @@ class StreamFiles:
         self._logs[number].close()
         self._logs[number].is_gone = True
         directory.replace(own)  # replaces an empty directory
+        # Old and new parent: a crash must not lose the name in between.
         for changed in self._directory, directory.parent:
             self._files.sync_directory(changed)
         return self.open(number, name)
 
     def _retire(self, number: int, segment: StreamSegment) -> None:
         if self._store is not None and number in self._logs:
+            # Staged before the removal of the file, which waits for the commit with this record.
             self._store.retain_stream(self._logs[number])
         self._on_retire(segment)
 
@@ -347,6 +355,7 @@ class StreamFiles:
         for path in self._directory.iterdir():
             if path.name.isdigit() and int(path.name) not in opened:
                 try:
+                    # The files have to be complete without the log, whose copy goes with its segments.
                     if (known := self._known.pop(int(path.name), None)) is not None:
                         redo(path, known, self._files)
                     _set_aside(path, self._directory.parent / UNCLAIMED, _WITHOUT_DEFINITION)

@@ -78,6 +78,7 @@ class StreamLog:
         self.handed = None if is_new else _handed(directory)
         self.is_gone = False
         known = _with_handed(known, self.handed)
+        # Before the files are read: after a crash the files may lack the chunks of the last commits.
         unsynced = [] if known is None else redo(directory, known, files)
         self.number = int(directory.name)
         self._name = f" of {name}" if name else ""
@@ -90,6 +91,7 @@ class StreamLog:
         self._floor = 0  # the next offset, while the stream has no segment
         if known is not None:
             self._hold_against(known)
+        # A segment closed by `end_at` takes no more messages: the next message begins a file.
         whole = self._segments and self._segments[-1].is_last
         self._end = StreamEnd(directory, self._segments[-1] if whole else None, files, self.end)
         for path in unsynced:
@@ -128,9 +130,11 @@ class StreamLog:
         """Report messages that the store knows, and the files lack. Offsets continue behind the missing messages."""
         bounds = known.bounds
         for lost_first, lost_end in lost_at_ends(self._segments, known):
+            # Missing messages at the end are reported by `end_at`.
             if not self._segments or lost_end <= self._segments[0].first:
                 self._on_loss(f"{self._directory} lacks files: offsets {lost_first} to {lost_end - 1} are lost")
         held = [segment for segment in self._segments if segment.first < bounds.end]
+        # All chunks are located only to name lost offsets; otherwise a file is scanned at its first use.
         if len(held) < bounds.segments or sum(segment.size for segment in held[:-1]) < bounds.octets:
             for segment in held:
                 segment.learn()
@@ -201,6 +205,7 @@ class StreamLog:
         if found is None and first not in self._damaged:
             try:
                 found = self._cache[first] = segment.chunk(index)
+            # Only damage is remembered: an unreadable file may be readable again later.
             except Unreadable:
                 raise
             except StoreError as error:
@@ -272,6 +277,7 @@ class StreamLog:
             too_much = max_bytes is not None and self.size - first.size >= max_bytes
             if not (too_much or (oldest is not None and self._is_older(first, oldest))):
                 return
+            # Removed first: `on_retire` records the new lowest offset.
             del self._segments[0]
             self._on_retire(first)
 
@@ -284,6 +290,7 @@ class StreamLog:
     def _is_older(self, segment: StreamSegment, oldest: float) -> bool:
         try:
             return segment.last_time < oldest * 1e6
+        # A segment of unknown age is kept.
         except Unreadable as error:
             self._on_unreadable(error)
             return False
@@ -411,6 +418,7 @@ def is_foreign(directory: Path, known: Known) -> bool:
         return False
     if any(_first(paths[-1]) < piece.segment < bounds.end for piece in known.pieces):
         return False  # the last file was not synced before a crash, and is written again from the log
+    # The salt is 0 if the first chunk is damaged, which proves nothing about the stream.
     return salt_of(paths[-1]) not in (0, bounds.salt)
 
 

@@ -181,6 +181,7 @@ class StreamSegment:
         """
         segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss, limit)
         segment._size = path.stat().st_size
+        # The end of the last file decides where to append; other files are scanned at their first use.
         if end is None:
             segment._learn()
         return segment
@@ -306,6 +307,7 @@ class StreamSegment:
 
     def remove(self) -> None:
         """Delete the file. Present readers can continue."""
+        # A ValueError means an empty file, which cannot be mapped.
         with contextlib.suppress(OSError, ValueError):
             self._file = FileOctets(self.path)
             self._mapped()
@@ -328,12 +330,14 @@ class StreamSegment:
                     if self._may_be_torn:
                         self._drop_torn(octets)
         except Unreadable:
+            # A failed scan leaves no partial result: the next use scans again.
             for found in self._firsts, self._positions, self._times, self._ends:
                 del found[:]
             self.lost.clear()
             self.end, self._size, self._losses = end, size, losses
             raise
         self._known = True
+        # The name of the next file fixes the end of this file: missing offsets are a loss, not an earlier end.
         if not self._is_last:
             if self.end < end:
                 self._report_lost(end)
@@ -376,6 +380,7 @@ class StreamSegment:
         """Yield whole chunks behind a position without a chunk."""
         end, salt = self.end, self.salt
         while (position := octets.find(MAGIC_OCTETS, position + 1)) >= 0:
+            # A body may contain the magic number: only whole, aligned chunks of this segment count.
             if position % ALIGNMENT or (place := place_of(octets, position)) is None:
                 continue
             fits = place.first >= end and place.first + place.message_count <= self._limit
@@ -432,6 +437,7 @@ def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
     magic, _, length, count, first, first_time, last_time, commit, salt, crc = HEADER.unpack(head)
     if magic != MAGIC or not count:
         return None
+    # Older versions wrote 0 as the second checksum: there the first checksum vouches for the header.
     is_sound = checksum(head[CHECKED]) == crc
     if not is_sound and not is_whole(octets, position):
         return None

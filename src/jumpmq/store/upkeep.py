@@ -163,6 +163,7 @@ class LogUpkeep:
     def note_settled(self, batch: Batch, count: int, complete: CompleteCommit) -> None:
         """Record committed settlements of a batch's messages."""
         self._unindexed.changed[batch] = None
+        # One segment takes the whole reduction: the live octets of a segment are an estimate.
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
                 segment.live -= batch.bytes * count / batch.count
@@ -172,6 +173,7 @@ class LogUpkeep:
         self, segment: LogSegment, batch: Batch, position: int, length: int, complete: CompleteCommit
     ) -> None:
         """Record the committed new location of the rest of a batch."""
+        # First out of the old segments, which the batch's positions still name.
         self._leave(batch, complete)
         batch.move(position, length, batch.first_seq)
         self.note_written(segment, batch, length, complete)
@@ -200,6 +202,7 @@ class LogUpkeep:
     def drop(self, queue_id: int, complete: CompleteCommit) -> None:
         """Forget a queue after the commit of the deletion."""
         for batch in list(self._by_queue.get(queue_id, ())):
+            # Reduces the live octets of the segments, in contrast to `forget`.
             self.note_settled(batch, batch.remaining, complete)
             self.forget(batch, complete)
             batch.gone()
@@ -227,6 +230,7 @@ class LogUpkeep:
 
     def _make_update(self, segment: int, commit: int = 0) -> Update:
         update = self._unindexed.take(segment, commit)
+        # The record of a stream replaces the stream's chunks in the log: bounds and files to sync belong together.
         for log in self._streams:
             if not log.is_gone:
                 update.definitions.put[STREAM, str(log.number)] = log.bounds.encode()
@@ -264,6 +268,7 @@ class LogUpkeep:
                 raise  # no sync was tried: the update is retried soon
             # Octets may be missing on disk even if a later sync succeeds.
             raise Unsynced(f"files of streams may not be on disk: {error}") from error
+        # Only after the sync: a start no longer reads the chunks in the covered segments.
         self._index.write(update)
         while update.definitions.put:  # one by one: freeing many at once would block the broker's thread
             update.definitions.put.popitem()
@@ -281,6 +286,7 @@ class LogUpkeep:
             return
         assert self._update is not None
         self._indexed, self._update = self._update.segment, None
+        # The index covers more segments now: those without live content are no longer needed.
         for segment in list(self._log.segments.values()):
             self._remove_if_dead(segment, complete)
         self.compact()
@@ -294,12 +300,15 @@ class LogUpkeep:
         """
         try:
             if commit is not None and not self._unopened:
+                # In order: the last update has only the changes since the pending update.
                 if self._update is not None:
                     self._write(self._update)
+                # Names a segment that only the next start creates: a clean stop has no log behind the index.
                 last = max(self._log.segments, default=0)
                 self._write(self._make_update(last + 1, commit))
                 self._indexed = last + 1
         except (sqlite3.Error, OSError, Unsynced) as error:
+            # The next start reads a longer part of the log instead.
             log.warning("cannot write the index: %s", error)
         self._index.close()
 
@@ -313,6 +322,7 @@ class LogUpkeep:
                 self._remove_if_dead(one, complete)
 
     def _remove_if_dead(self, segment: LogSegment, complete: CompleteCommit) -> None:
+        # A start replays the segments from `_indexed` on; followers fetch the segments from `kept_from` on.
         is_needed = segment is self._log.current or segment.number >= min(self._indexed, self.kept_from)
         dead = not segment.batches and not is_needed
         if dead and segment.number in self._log.segments:
@@ -330,6 +340,7 @@ class LogUpkeep:
         if self._moving:
             return
         for segment in self._log.segments.values():
+            # A move from a segment that the index does not cover would free nothing: a start needs the segment.
             sparse = segment.number < self._indexed and segment.batches and segment.live < SPARSE * segment.end
             if sparse and (batches := self._movable(segment)):
                 self._moving = True
@@ -340,7 +351,9 @@ class LogUpkeep:
         """Return some live content of a segment, with locations and settled ranges."""
         batches, octets = [], 0.0
         for batch in segment.batches:
+            # The rest of a batch with unwritten messages is not final yet.
             if batch.messages is None and batch.remaining and batch not in self._unmovable:
+                # Copied, because settlements continue during the read in another thread.
                 batches.append((batch, batch.positions, batch.settled.copy()))
                 octets += batch.bytes * batch.remaining / batch.count
                 if octets >= MOVE_BYTES:
@@ -357,6 +370,7 @@ class LogUpkeep:
             left = [message for message in messages if message.seq not in settled]
             if not left or self._reader.is_damaged(batch):
                 self._unmovable.add(batch)  # damaged batches stay
+            # Other positions mean that the batch was moved or dropped during the read.
             elif batch.positions is positions:
                 found.append((batch, left))
         return found

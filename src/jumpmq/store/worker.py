@@ -108,8 +108,10 @@ class Worker:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            # The result is there before the wake-up, so that the woken thread finds it.
             self._finished.append(self.perform(job))
             self._working = False
+            # The buffers are freed before the wait for the next job.
             del job
             os.write(self._wake, b"\0")
 
@@ -121,6 +123,7 @@ class Worker:
                 unsafe = True
                 self._files.sync(write.file)
                 return 0, True
+            # Streams first: after an error here the log's file is unchanged.
             for one in write.appends:
                 if one.allocate is not None:
                     self._files.allocate(one.file, *one.allocate)
@@ -131,7 +134,9 @@ class Worker:
             if write.zeros:
                 buffers.append(bytes(write.zeros))
             self._files.write(write.file, write.offset, buffers)
+            # From here on the system's cache may have octets that a failed sync leaves off the disk.
             unsafe = True
+            # Before the sync: copies store the octets while this disk does.
             if self._tell >= 0 and write.position:
                 with contextlib.suppress(OSError):
                     os.write(self._tell, write.position.to_bytes(8, sys.byteorder))

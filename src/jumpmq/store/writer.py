@@ -104,6 +104,7 @@ class Writer:
                 if not write.zeros:
                     self._worker.append(write.file, write.offset, [octets])
                     return
+                # The followers have the octets already: the thread reports no position.
                 write = write._replace(position=0)
         self._worker.submit(write)
 
@@ -134,6 +135,7 @@ class Writer:
 
     def results(self) -> list[Result]:
         """Return the results of commits finished since the last call."""
+        # The pipe is emptied first: a result that arrives later makes the descriptor readable again.
         with contextlib.suppress(BlockingIOError):
             os.read(self._readable, 4096)
         found = list(self._results)
@@ -147,6 +149,7 @@ class Writer:
         unsafe = unsafe or self._is_shipped
         if number:
             error = OSError(number, os.strerror(number))
+            # On a full disk the write is repeated at the same place; after other errors the file's content is unknown.
             return Result(error, unsafe or number not in NO_ROOM, unsafe and self._tells)
         return WRITTEN
 
