@@ -162,10 +162,13 @@ class Commits:
         self.streams.fall_silent()
         try:
             if self.store is not None:
+                # From here on the store belongs to the closing thread: no turn may stage changes, and no callback may
+                # look.
                 store, self.store = self.store, None
                 self._loop.remove_reader(store.fileno())
                 await asyncio.to_thread(store.close, clean=clean)
         finally:
+            # Behind the store, whose last commit writes to the streams' files.
             await asyncio.to_thread(self.streams.close)
 
     @property
@@ -226,6 +229,7 @@ class Commits:
             self.streams.delete(removed)
             return 0
         self.before_flush()
+        # Emptied in place: all streams append their removed segments to this list.
         retired, self._retired[:] = self._retired.copy(), []
         wanted = self.store.staging or (waiting and self.store.dirty)
         if not (settlements or wanted or removed or retired):

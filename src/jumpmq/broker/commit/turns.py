@@ -224,13 +224,16 @@ class Turns:
         """
         store = self._commits.store
         alone, self._last_read = self._last_read == reader, reader
+        # Only a turn with nothing to send but confirms can wait for other reads.
         if store is None or not self._confirming or self._writing or self._deferring:
             self._end()
         elif self._together_until:
             if time.monotonic() < self._together_until:
+                # The turns stay independent: settlements of one read do not wait for messages of another.
                 store.part()
             else:
                 self._end()
+        # Nothing waits for the disk, so the confirms are due.
         elif not store.staging:
             self._end()
         elif not alone and self._commits.more_to_read:
@@ -254,11 +257,13 @@ class Turns:
         self._together_until = 0.0
         wanted = bool(self._deferring or self._confirming)
         commit = self._commits.flush(settlements=bool(self._deferring), waiting=wanted)
+        # Only the flush gives the number of the commit for which the output waits.
         if self._deferring:
             for connection in self._deferring:
                 connection.defer_until(commit)
             self._deferred |= self._deferring
             self._deferring.clear()
+            # The commit is complete already if nothing was staged.
             self._send_deferred()
         if self._confirming:
             parts = {**self._commits.parts, **self._sent} if self._sent else self._commits.parts
@@ -266,6 +271,7 @@ class Turns:
             self._confirming.clear()
             if waiting:
                 self._await_parts(parts, waiting)
+        # Before the commit: on a fast disk, `begin` writes in this thread, while the clients could continue.
         self._write()
         self._commits.begin(alone=alone)
         if self._read:
@@ -293,8 +299,10 @@ class Turns:
         """Send answers and confirms after a completion."""
         self._send_deferred()
         self.check_receipts()
+        # Inside a turn, the end of the turn writes.
         if not self._depth:
             self._write()
+        # Half of the limit, so that publishers do not stop and go with each commit.
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
             while self._paused:
                 self._paused.pop().wait_for_disk(False)
@@ -302,6 +310,7 @@ class Turns:
     def check_receipts(self) -> None:
         """Send confirms to publishers whose receipts are no longer pending."""
         for waiting in self._unconfirmed.values():
+            # A source completes its parts in order: behind a pending part, all parts are pending.
             while waiting and waiting[0][0].state is not PENDING:
                 for channel in waiting.popleft()[1]:
                     channel.send_confirms()

@@ -144,6 +144,7 @@ class DeadLetters:
         Args:
             reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or one of :data:`HELD`.
         """
+        # Taken at the death: a later change of the policy does not redirect waiting letters.
         limits = queue.limits
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
@@ -171,6 +172,7 @@ class DeadLetters:
         self._account.charge("staged", octets)
 
     def _publish_soon(self) -> None:
+        # A letter may cause further letters during its publishing: these join the list, without recursion.
         if self._publishing or self._continuing:
             return
         self._publish_some()
@@ -191,6 +193,7 @@ class DeadLetters:
             while self._waiting and not self._is_held_up():
                 dead, rest = self._waiting.popleft().cut(PIECE)
                 if rest is not None:
+                    # The rest stays first, so that the letters of a queue keep their order.
                     self._waiting.appendleft(rest)
                 self._account.charge("staged", -held_octets(dead.messages))
                 self._publish(dead)
@@ -209,8 +212,10 @@ class DeadLetters:
         if vhost is not None and exchange is not None:
             try:
                 sent = self._send(vhost, exchange, dead)
+            # A defective destination must not stop the dead-lettering of other queues.
             except Exception as error:
                 self._fail(dead, error)
+        # Behind the push: the commit that settles the originals has the letters, too.
         if sent is None:
             _settle_dead(dead.queue, dead.messages)
         else:
@@ -250,6 +255,7 @@ class DeadLetters:
         self._sender.when_answered(sent.sent, answered)
 
     def _try_again(self, dead: Dead) -> None:
+        # The originals are gone with their queue, so their letters are not tried again.
         if dead.queue.deleted:
             _settle_dead(dead.queue, dead.messages)
             return
@@ -293,6 +299,7 @@ class DeadLetters:
         for target, share in routed.queues.items():
             reached.update(map(id, share))
             wanted = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            # A retry must not double the letter in queues that have it.
             wanted = [one for one in wanted if not self._undelivered.has_reached(originals[id(one)], target.name)]
             for one in wanted:
                 one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
@@ -300,6 +307,7 @@ class DeadLetters:
             refused |= back
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
         sent = self._send_away(vhost, dead, found, routed.remote)
+        # Letters for other homes count as reached: the outbox keeps them, or an answer decides later.
         for share in (routed.remote or {}).values():
             reached.update(map(id, share))
         left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
@@ -371,6 +379,7 @@ class DeadLetters:
                 share = _without_circles(share, found, target.name)
             if share:
                 push_to(target, share, EXPIRATION if any(one.expires_at for one in share) else 0)
+        # Messages routed before the error are pushed; only the others are lost.
         if routed.error is not None:
             self._fail(dead, routed.error)
         return self._send_away(vhost, dead, found, routed.remote)

@@ -121,6 +121,8 @@ class _Writer:
         entry = self._entry(message, properties, headers)
         found = next((field for field in headers if field.name == "x-death"), None)
         death = (("exchange", message.exchange), ("queue", self._origin.queue), ("reason", self._reason))
+        # As in RabbitMQ: `x-first-death-*` stay as written at the first death, `x-last-death-*` are written at each
+        # death.
         which = ("x-last-death-",) if found is not None else ("x-first-death-", "x-last-death-")
         headers = [field for field in headers if not field.name.startswith(which)]
         headers += [Field(f"{prefix}{name}", "S", value) for prefix in which for name, value in death]
@@ -129,6 +131,7 @@ class _Writer:
         if self._origin.routing_key is not None:  # replaces the CC
             headers = [field for field in headers if field.name != "CC"]
         properties.headers = [*headers, Field("x-death", "A", deaths)]
+        # As in RabbitMQ: otherwise the letter would expire again in its next queue.
         properties.expiration = None
         return properties.encode(), tuple(map(_death, deaths))
 
@@ -147,6 +150,7 @@ class _Writer:
             Field("time", "T", self._now),
         ]
         if properties.expiration is not None:
+            # In order of the names, as in `_with_count`.
             entry.insert(2, Field("original-expiration", "S", properties.expiration))
         return entry
 
