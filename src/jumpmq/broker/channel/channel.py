@@ -171,11 +171,13 @@ class Channel:
         queues = {queue for consumer in self.consumers.values() for queue in consumer.queues}
         for queue in queues:  # otherwise the next consumer would get messages from behind the returned ones
             queue.begin_return()
+        # Consumers leave before their messages return: otherwise they would get the same messages again.
         for consumer in list(self.consumers.values()):
             consumer.leave()
         if self.reply_queue is not None:
             self.reply_queue.close()
             self.reply_queue = None
+        # Before the return: deliveries claimed by a transaction go back to the list of deliveries first.
         transactions.forget(self)
         give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.CONSUMER_GONE)
         for queue in queues:
@@ -201,6 +203,7 @@ class Channel:
         for queue in pushed.routes:
             all_sources |= queue.source
             first = first or queue.source
+        # One entry for the run instead of one per message: the usual case.
         if first == all_sources and not pushed.refused and pushed.sent is None:
             confirms.add(len(messages), all_sources)
             return
@@ -234,6 +237,7 @@ class Channel:
     def send_confirms(self) -> bool:
         """Send due confirms; return True if some still wait."""
         confirms = self.confirms
+        # The number of a closed channel may belong to a later channel by now.
         if confirms is None or self.closed:
             return False
         for answer in confirms.answers():

@@ -55,6 +55,7 @@ class Confirms:
     def refuse(self) -> None:
         """Add a publish refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
+        # A refused publish is answered alone, so the run before ends.
         self._last, self._mixed = None, True
         run = PublishedRun(self.published, self.published, 0, receipt=NOT_TAKEN)
         if self._overtaking is None:
@@ -72,12 +73,14 @@ class Confirms:
                 run.receipt = ReceiptParts((*found, *run.parts))
             else:
                 run.receipt = part
+            # Sources complete independently: a run of one source may hold up later runs of others.
             if run.sources != first:
                 self._mixed = True
         if self._overtaking is not None:
             for run in self._unsealed:
                 self._overtaking.add(run)
         self._unsealed.clear()
+        # Later publishes get another receipt, and begin another run.
         self._last = None
 
     @property
@@ -128,6 +131,7 @@ class Confirms:
                 first, last = first or run.first_tag, run.last_tag
                 self.acknowledged += count
                 continue
+            # An ack with `multiple` covers all lower tags, so it precedes the nack of a higher tag.
             if last:
                 found.append(m.BasicAck(last, last > first))
             first = last = 0

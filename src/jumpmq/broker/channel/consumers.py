@@ -173,11 +173,13 @@ class ChannelConsumer:
 
     def capacity(self) -> int:
         channel = self.channel
+        # Further deliveries would fill the broker's memory: the client does not read them.
         if channel.connection.congested:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch and not self.no_ack else CHUNK
         if channel.prefetch:
             left = channel.prefetch - channel.held
+            # Deliveries without acknowledgement do not use up the channel's prefetch, but wait while it is used up.
             if left <= 0 or not self.no_ack:
                 return min(capacity, left)
         return capacity
@@ -191,6 +193,7 @@ class ChannelConsumer:
         """Release ``count`` deliveries: the queue counts the capacity, and delivers on request."""
         self.unacknowledged -= count
         self.channel.held -= count
+        # For a consumer in `waiting`, the turn of the channel decides: `Channel.serve`.
         if self.waits and self not in self.channel.waiting:
             self.admit()
 
@@ -214,6 +217,7 @@ class ChannelConsumer:
         first = channel.next_delivery_tag
         channel.next_delivery_tag = first + len(messages)
         self.delivered += len(messages)
+        # Counted only where redeliveries are possible: the count costs time for each message.
         if self.queue.returned:
             channel.tally.redeliver += sum([message.redelivered for message in messages])
         if self.no_ack:

@@ -34,6 +34,7 @@ def basic_qos(channel: ConsumingChannel, method: m.BasicQos) -> None:
     """Set a prefetch: with ``global`` for all consumers of the channel together, otherwise for each later consumer
     (RabbitMQ's meaning).
     """
+    # RabbitMQ does not implement prefetch_size either, and refuses with the same error.
     if method.prefetch_size:
         raise NotImplementedByServer(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
@@ -42,12 +43,14 @@ def basic_qos(channel: ConsumingChannel, method: m.BasicQos) -> None:
         channel.consumer_prefetch = method.prefetch_count
     channel.send(m.BasicQosOk())
     channel.remote.set_prefetch()
+    # Behind qos-ok, because a higher limit may deliver at once.
     channel.serve()
 
 
 def basic_consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | None:
     name = channel.resolve(method.queue)  # before all other checks
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
+    # AMQP 0-9-1, basic.consume: a tag must not refer to an existing consumer (not-allowed).
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if channel.consumer_max is not None and len(channel.consumers) >= channel.consumer_max:
@@ -87,6 +90,7 @@ def _consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | Non
     )
     queue.subscribe(consumer)
     channel.add(consumer)
+    # Before the first delivery: the client learns its consumer tag from consume-ok.
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
     queue.serve(consumer)
@@ -108,6 +112,7 @@ def _join_group(
     channel.add(consumer)
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(method.consumer_tag))
+    # Behind consume-ok, because joining may deliver at once.
     group_consumer.join(consumer, membership)
     return None
 
@@ -123,6 +128,7 @@ def basic_cancel(channel: ConsumingChannel, method: m.BasicCancel) -> Waiting | 
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
         deletion = consumer.leave()
+        # After cancel-ok, the client may rely on the deletion of an auto-delete queue.
         if deletion is not None and not deletion.decided:
             waiting = Waiting(answer)
             deletion.then(waiting.end)
@@ -187,6 +193,7 @@ def _get(
     else:
         queue.got += 1
         channel.tally.get += 1
+        # Without a consumer, the delivery counts for no prefetch.
         message.consumer = None
         channel.unacknowledged.add(tag, messages)
     return None

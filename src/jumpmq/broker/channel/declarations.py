@@ -168,9 +168,11 @@ def queue_delete(channel: DeclaringChannel, method: m.QueueDelete) -> Waiting | 
     change = queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )
+    # As in RabbitMQ, the deletion of a missing queue succeeds.
     if change is None:
         _answer(channel, method, m.QueueDeleteOk(0))()
         return None
+    # Counted before the deletion, which empties the queue.
     count = connection.vhost.queues[name].ready_count
     return _propose(channel, change, _answer(channel, method, m.QueueDeleteOk(count)))
 
@@ -199,6 +201,7 @@ def _propose(channel: DeclaringChannel, change: Change, answer: Callable[[], Wai
         return go_on()
     waiting = Waiting(go_on)
     pending.then(waiting.end)
+    # An exclusive queue may be made after the end of its connection, which deletes the queue only now.
     pending.then(connection.leave_queues)
     return waiting
 

@@ -254,11 +254,13 @@ class GroupConsumer:
         return feed.unacknowledged if unit.slot is None or slots is None else slots.held(unit.slot)
 
     def evict(self) -> None:
+        # First: from here on the member has no capacity, so no queue delivers to it.
         self.ended = True
         channel = self.channel
         channel.groups.dismiss(self.live, self)
         tags, messages = channel.unacknowledged.take_of(self.feeds.values())
         if tags:
+            # The client may still settle the revoked deliveries, which must not count as unknown tags.
             channel.revoke(tags, self.live.group.counts)
             taken = Deliveries()
             taken.put(tags, messages)

@@ -52,6 +52,7 @@ def require_publishable(channel: PublishingChannel, run: Publish) -> None:
     _, error = _examined(channel, _require_exchange(channel, run), run)
     if error is not None:
         raise error
+    # Read now: malformed headers must fail the publish, not the later commit.
     if run.flags & HEADERS:
         for message in run.messages:
             Envelope.opened(message)
@@ -101,8 +102,10 @@ def publish(channel: PublishingChannel, run: Publish) -> routing.Pushed:
         tracing.published(channel, messages, pushed.routes)
     if channel.spans is not None and run.flags & HEADERS:
         channel.spans.published(run.exchange, messages, pushed.routes)
+    # Before an error closes the channel, and before the confirms: RabbitMQ sends basic.return before basic.ack.
     if run.mandatory and pushed.unroutable:
         _return(channel, pushed.unroutable)
+    # The routing failed at an earlier message than the examination, so its error comes first.
     if (error := pushed.error or error) is not None:
         raise error
     return pushed

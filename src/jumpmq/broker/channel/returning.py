@@ -95,6 +95,7 @@ class _Return:
         queues, self._queues = self._queues, {}
         for queue, shares in queues.items():
             if shares:
+                # The steps went from back to front, so the pieces are in reverse order.
                 queue.settle(sorted(shares, key=lambda message: message.seq), self._outcome)
             queue.end_return()
         channels, self._channels = self._channels, set()

@@ -60,9 +60,11 @@ def basic_reject(channel: SettlingChannel, method: m.BasicReject) -> None:
 
 
 def basic_recover(channel: SettlingChannel, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+    # AMQP 0-9-1, basic.recover: redelivery to the original recipient. RabbitMQ does not implement it either.
     if not method.requeue:
         raise NotImplementedByServer("requeue=false")
     give_back(channel.upkeep, channel.unacknowledged.take_upto(0), Outcome.REQUEUED)
+    # AMQP 0-9-1: basic.recover-async has no answer.
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -119,6 +121,7 @@ def _decide_known(channel: SettlingChannel, tags: list[int], claimed: list[Messa
     place = len(claimed)
     while place < len(tags):
         if channel.revoked is None or not channel.revoked.settled(tags[place]):
+            # Several methods of the client are gathered in the list: those before the wrong one count.
             acknowledge(channel, claimed)
             raise _unknown(tags[place])
         more = channel.unacknowledged.claim(tags[place + 1 :])
@@ -178,6 +181,7 @@ def _claim_for_commit(channel: SettlingChannel, claimed: Deliveries, tags: list[
         claimed.put_back(waiting.take_upto(tags[0]))
         return
     messages = waiting.claim(tags)
+    # Before the error: the close of the channel then returns these deliveries.
     claimed.put(tags, messages)
     if len(messages) < len(tags):
         raise _unknown(tags[len(messages)])

@@ -120,6 +120,7 @@ def _committed(channel: TransactionalChannel, transaction: Transaction) -> Waiti
 
 
 def _answer(channel: TransactionalChannel) -> None:
+    # After tx.commit-ok, no crash undoes the transaction.
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
 
@@ -136,6 +137,7 @@ def _steps(channel: TransactionalChannel, transaction: Transaction) -> Iterator[
             if pushed.sent is not None:
                 transaction.sent.append(pushed.sent)
             yield
+        # Behind the publishes: after an error of a publish, the deliveries are unsettled, and return to their queues.
         while transaction.settlements:
             yield from settling(channel, *transaction.settlements.popleft())
 
