@@ -195,10 +195,13 @@ class Connection(asyncio.BufferedProtocol):
         the socket: further data is for the new process."""
         hands = self._services.hand_over
         home = hands.home_of(vhost)
+        # The state of TLS cannot be handed over, and each client is handed over once at most.
         stays = self._socket < 0 or self._origin is not None or self._handed is not None
+        # Unsent output would be lost with this process's transport.
         if home is None or stays or self.writing.waiting:
             return False
         protocol = self.protocol
+        # No octet may arrive between the copy of the unread octets and the handover.
         self._transport.pause_reading()
         handed = Handed(
             vhost.name,
@@ -282,6 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             self._expiry.cancel()
         self.handshake.close()
         self._services.alarms.forget(self)
+        # First: remaining events must not act on the closed channels.
         self._dispatcher.close()
         self.protocol.state = ConnectionState.CLOSED
         self._answers_close = False
@@ -408,6 +412,7 @@ class Connection(asyncio.BufferedProtocol):
     def _open(self, name: str) -> None:
         try:
             vhost = self._services.authorization.require_vhost(self.user, name)
+            # A client that is handed over counts for the limits of its new home only.
             if self._hand_over(vhost):
                 return
             self._services.user_limits.require_connection(self.user, vhost)
@@ -499,6 +504,8 @@ class Connection(asyncio.BufferedProtocol):
         interval = self.protocol.heartbeat
         if not interval or self.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED):
             return
+        # AMQP 0-9-1, section 4.2.7, asks for two intervals at least. While the broker does not read, silence proves
+        # nothing.
         if now - self.reading.last > 2.5 * interval and not self.reading.waits:
             log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)
             self.abort()
@@ -558,6 +565,7 @@ class Connection(asyncio.BufferedProtocol):
     def _gathered(self, octets: int) -> None:
         if self.writing.gather(octets):
             self.writing.write()
+            # Deferred output stays gathered, and counts like output that the client does not read.
             if self.writing.is_congested:
                 self.congested = True
         else:

@@ -124,6 +124,7 @@ class Dispatcher:
                         wait = Wait.WORK
                     if wait:
                         break
+            # A defect ends the connection of this client only.
             except Exception:
                 log.exception("connection %s: unexpected error", connection.name)
                 self._current = None
@@ -133,6 +134,7 @@ class Dispatcher:
         if wait:
             self._leave_rest(events, wait)
             return
+        # The receive buffer is shared: the next read of any client overwrites the rest of this read.
         self.partial_frame = connection.protocol.take_kept()
         if connection.reading.waits:
             connection.reading.resume(LEFT)
@@ -151,8 +153,10 @@ class Dispatcher:
         connection = self._connection
         self._pending = events
         self.partial_frame = b""
+        # The rest moves out of the shared buffer, which is used for other clients meanwhile.
         connection.protocol.retain()
         connection.reading.pause(wait)
+        # After the new reason: reading must not resume in between.
         connection.reading.resume(LEFT & ~wait)
         if wait is Wait.WORK:
             asyncio.get_running_loop().call_soon(self.go_on)
@@ -162,6 +166,7 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(connection.rate.wait(), self.go_on)
         elif isinstance(self._current, _GoOn):
             waiting = self._current.waiting
+            # In another iteration of the event loop, because the wait may end in the middle of a turn.
             waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._end_wait, waiting))
 
     def go_on(self) -> None:
@@ -188,6 +193,8 @@ class Dispatcher:
         match event:
             case Publish():
                 self._publish(event)
+                # As in RabbitMQ, a client is blocked at its first publish: consumers are still read, and free memory by
+                # their acks.
                 if self._services.alarms.active and connection.protocol.state is ConnectionState.RUNNING:
                     self._services.alarms.block(connection)
             case Ack():
@@ -198,6 +205,7 @@ class Dispatcher:
             case Received(number, m.ChannelOpen()):
                 connection.open_channel(number)
             case Received(number, m.ChannelClose()):
+                # Before close-ok: after the answer, the client may use the number for another channel.
                 connection.channels.pop(number).close()
                 connection.send(number, m.ChannelCloseOk())
             case Received(number, method):
@@ -240,6 +248,7 @@ class Dispatcher:
         except AMQPError as error:
             connection = self._connection
             connection.note_refusal(error)
+            # AMQP 0-9-1: a hard error closes the connection, a soft error the channel.
             if error.hard:
                 connection.fail(Failed(error, channel.number, method.class_id, method.method_id))
             else:

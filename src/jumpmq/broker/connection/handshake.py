@@ -112,6 +112,7 @@ class ClientHandshake:
 
     def cancel(self) -> None:
         """Cancel a running authentication when the client leaves."""
+        # A refused login ends its connection from within its own task.
         if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
 
@@ -135,6 +136,8 @@ class ClientHandshake:
                 )
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
+            # Without this capability the socket is closed without a method, as AMQP 0-9-1 requires (RabbitMQ,
+            # "Authentication Failure Notifications").
             if self._wants_login_notice:
                 with self._services.turns.turn():
                     connection.fail(Failed(error))

@@ -70,6 +70,7 @@ class Reading:
             return
         self.waits &= ~reasons
         if not self.waits:
+            # The silence during the pause is no missed heartbeat.
             self.last = time.monotonic()
             if not self._transport.is_closing():
                 self._transport.resume_reading()

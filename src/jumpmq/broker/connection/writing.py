@@ -120,6 +120,7 @@ class Writing:
 
     def write_past(self, octets: memoryview) -> int:
         """Write octets directly if none are pending; return the number written: the rest must be gathered."""
+        # Octets in front of these have to leave first.
         if self.deferred_until or self.waiting or self._protocol.has_data_to_send or self._transport.is_closing():
             return 0
         written = self._written(octets)
