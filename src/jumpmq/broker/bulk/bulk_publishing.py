@@ -200,6 +200,7 @@ def judge(
             yield
             due = time.perf_counter() + STEP
     for exchange, missed in lost.items():
+        # Behind the validation, so that the error has the number of all lost messages.
         key = missed[0].routing_key.decode("utf-8", "replace")
         raise NoRoute(f"{len(missed)} messages to exchange '{exchange}' reach no queue, one of them with key '{key}'")
     return judged
@@ -251,8 +252,10 @@ def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -
         return Published(refused=len(refused))
     bounded = _bounded(judged)
     for queue, share in bounded.items():
+        # The queue may have been deleted since the validation.
         if vhost.queues.get(queue.name) is queue:
             routing.push_to(queue, share, judged.flags, fitting=True)
+    # Queues that may refuse messages have theirs, so the rest needs no single step.
     yield
     yield from _push_shares(judged, {queue: share for queue, share in judged.shares.items() if queue not in bounded})
     yield from _keep_shares(judged, keep)
@@ -312,6 +315,7 @@ def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generato
     refused: set[int] = set()
     for queue, share in shares.items():
         for first in range(0, len(share), PUSHED_AT_ONCE):
+            # The queue may have been deleted between two steps.
             if vhost.queues.get(queue.name) is queue:
                 refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], judged.flags)))
             yield

@@ -253,7 +253,9 @@ class _Moving:
     async def step(self, take: Callable[[int], list[Message]]) -> int:
         """Move the messages returned by ``take``, called with the maximum count; return the number taken."""
         broker, began = self._broker, time.perf_counter()
+        # Publish and settlement are in one commit, so that a crash neither loses nor doubles a message.
         with broker.turns.turn(), broker.turns.together():
+            # A consumer group may have begun to read the queue since the last step.
             self._queue.require_unshared()
             step = self._publish(take(self._at_once))
         took_long = time.perf_counter() - began > SLICE
@@ -280,6 +282,7 @@ class _Moving:
         step = _Step(taken)
         if not taken:
             return step
+        # Noted first: after an error, `going_on` returns the messages to the queue.
         self._held |= {id(message): message for message in step.taken}
         to_queues: dict[DeclaredQueue, list[Message]] = {}
         to_exchange: list[Message] = []
@@ -312,10 +315,12 @@ class _Moving:
         copy, to = message.copy(), self._to
         properties = Properties.parse(copy.properties)
         copy.redelivered = False
+        # At the destination, the message's own TTL begins again.
         set_expiry(copy, properties)
         if to.exchange is not None:
             copy.exchange = to.exchange
             copy.routing_key = message.routing_key if to.routing_key is None else to.routing_key
+            # Read now: malformed headers keep one message in its queue, instead of failing the whole run.
             Envelope.opened(copy)
             self._broker.authorization.require_publish(self._user, self._host.publishable(to.exchange), (copy,))
             return copy, None
@@ -342,6 +347,7 @@ class _Moving:
             refused.update(map(id, routing.push_to(declared.contents, share, flags)))
         if away:
             step.sent.append(self._broker.sender.send(away, flags))
+            # The other home may refuse messages, so the originals are settled after its answer.
             step.settled = False
         self._keep_copies(step, refused, "the queue has refused it")
         return refused

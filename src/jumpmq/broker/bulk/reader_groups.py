@@ -224,6 +224,8 @@ class ReaderGroups:
             group.renew(_now())
             self._require_unread(group, [queue.name for queue in queues if queue.name not in group.places])
             places = {queue.name: self._place(group, queue) for queue in queues}
+            # In this order: acknowledged messages leave, lapsed reservations are held again, and only then new messages
+            # are reserved.
             for queue, place in places.items():
                 await self._acknowledge(place, wanted.offsets[queue])
                 await self._broker.slices.between(place.reinstate())
@@ -233,6 +235,7 @@ class ReaderGroups:
                 self._record_place(places[queue])
             group.require_session(session, _now())  # else a superseded query would get its successor's number
             owner_epoch = self._own(group, queues)
+            # The reader gets the numbers of reservations only when the reservations survive a crash.
             await self._broker.committed()
         self._free(places)
         return Reserved(places, lost, owner_epoch)
@@ -403,6 +406,7 @@ class ReaderGroups:
             steps = places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
             result[name], size = await self._broker.slices.between(steps)
             octets -= size
+        # At least one message: a reader would never get a message above its limit of octets.
         if wanting and not any(result.values()):
             result[wanting[0][1]] = 1
         return result
@@ -509,6 +513,7 @@ class ReaderGroups:
         try:
             for group in [group for group in self._groups.values() if group.deadline <= now]:
                 async with group.turn:
+                    # A request may have extended the lease while this task waited for the group's turn.
                     if group.deadline <= now:
                         await self._lapse(group)
         finally:
@@ -544,6 +549,7 @@ def _require_unshared(queue: Queue) -> None:
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
     """Divide ``total`` evenly over the names, up to the available number of each name."""
     result = {}
+    # The smallest first: the unused part of a small share is divided among the larger ones.
     for place, (name, count) in enumerate(sorted(available.items(), key=lambda item: item[1])):
         result[name] = min(count, total // (len(available) - place))
         total -= result[name]

@@ -45,6 +45,7 @@ class Starts:
             definitions: all stored definitions, as (kind, key, value).
         """
         kept = sorted((commit, start) for kind, start, commit in definitions if kind == START)
+        # The first start stays, because it identifies the directory.
         for _, start in (forgotten := kept[1:-MOST]):
             store.delete(START, start)
         del kept[1 : 1 + len(forgotten)]
@@ -80,6 +81,7 @@ class Starts:
         """
         start, commit = seen.get(self._directory, (self._boot, 0))
         ends = {one: end for one, (_, end) in zip(self._begun, pairwise(self._begun.values()), strict=False)}
+        # Beyond the limit, a start may be unknown because its record was deleted.
         is_lost = start not in self._begun and len(self._begun) <= MOST
         if is_lost or commit > ends.get(start, commit):
             raise OlderDirectory(

@@ -195,6 +195,7 @@ class Writers:
                 f"writer '{chunk.writer.name}' of this user is not open: it was closed, or never opened"
             )
         known = self.place(chunk.writer, chunk.part)
+        # The attempt does not count: another attempt publishes the same rows again.
         if known[:3] == chunk.place[:3]:
             return True
         reached = known.rows if known.batch == chunk.place.batch else 0
