@@ -284,6 +284,7 @@ class ConsumerGroup:
         replaced = member.session
         if member.weight != weight or member.reader != session.reader:
             self._unsettle(now)
+        # The new reader may be barred from partitions of the former reader.
         if member.reader != session.reader:
             self._give_up(member)
             self._count_reader(member.reader, -1)
@@ -294,6 +295,7 @@ class ConsumerGroup:
         self._by_session[session] = member
         for pool in self._pools.values():
             self._unfollowed.update(pool.owned.get(member, {}))
+        # Last: the partitions belong to the new session by now, so they only drain from the replaced one.
         if replaced is not None:
             del self._by_session[replaced]
             self._stop_feeding(replaced, now)
@@ -395,8 +397,10 @@ class ConsumerGroup:
         if self._draining and now >= self._looked_at + LOOK_INTERVAL:
             self._looked_at = now
             self._released.update(self._draining)
+        # First: a partition whose drain has ended starts at its new owner in the same step.
         self._end_drains(now, more)
         self._follow(now, more)
+        # Before partitions are given away, so that an evicted member gets none.
         self._evict_overdue(now)
         if not self._give_due(now, more):
             return now
@@ -410,6 +414,7 @@ class ConsumerGroup:
     @property
     def _gathered_at(self) -> float:
         timing = self._timing
+        # Bounded: members that keep joining must not delay the first assignment forever.
         return min(timing.last_join + GATHERING, timing.first_join + LONGEST_GATHERING)
 
     @property
@@ -417,6 +422,7 @@ class ConsumerGroup:
         since = self._timing.unsettled_since
         if since is None or not self._timing.begun:
             return NEVER
+        # Bounded: members that keep joining and leaving must not delay the moves forever.
         return min(self._timing.quiet_since + self.rebalance_delay, since + LONGEST_DELAYS * self.rebalance_delay)
 
     def _next(self, now: float) -> float:
@@ -583,12 +589,14 @@ class ConsumerGroup:
     def _follow_unit(self, unit: Partition, place: PartitionPlace, now: float) -> None:
         """As :meth:`_follow`, for a single partition. A session raising an exception gets the request again."""
         wanted = place.owner.session if place.owner is not None else None
+        # A partition keeps its order with one holder at a time: messages of another session drain first.
         if wanted is not None and place.holder in (None, wanted):
             if place.draining_since is not None:
                 self._end_drain(unit, place)
             if place.holder is None or not place.started:
                 if place.holder is None:
                     self._hold(unit, place, wanted)
+                # If `start` fails, the partition counts as not started, and the next step tries again.
                 place.started = False
                 place.epoch = wanted.start(unit)
                 place.started = True
@@ -627,6 +635,7 @@ class ConsumerGroup:
         if now < self._overdue_from:
             return
         overdue = [place.holder for place in self._draining.values() if _overdue_at(place) <= now]
+        # Set before the evictions: after an exception, the next step still finds the other overdue drains.
         self._overdue_from = min(map(_overdue_at, self._draining.values()), default=NEVER)
         for session in dict.fromkeys(overdue):
             if session is not None:
@@ -639,6 +648,7 @@ class ConsumerGroup:
         try:
             self.leave(session, now, for_good=True)
         finally:
+            # Also after an exception of `leave`: the session's messages must go back to their queues.
             session.evict()
 
 

@@ -259,6 +259,7 @@ class ConsumerGroups:
             if not isinstance(exchange, HASH_EXCHANGES) and (
                 exchange is None or host.in_force.sharding(exchange) is None
             ):
+                # A user without the permission must not learn of the exchange's existence.
                 self._authorization.require(user, host.name, "read", "queue", source)
             if exchange is None:
                 raise NotFound(f"no queue '{source}' in vhost '{host.name}'")
@@ -286,6 +287,7 @@ class ConsumerGroups:
         """
         self._require_place(live, user, member)
         begun, units = live.key in self._groups, 0
+        # The permissions of known readers are checked at each change of permissions instead of each join.
         if begun and GroupPrincipal.of(user) in live.readers and GroupPrincipal.of(user) not in live.to_check:
             for name in live.special:
                 host.declared_queue(name, identity)
@@ -351,6 +353,8 @@ class ConsumerGroups:
             self._of_host.setdefault(live.vhost, {})[live] = None
             self._on_source.setdefault((live.vhost, live.source), {})[live] = None
         if live.kind == "exchange":
+            # From now on, keys that move to another queue wait there for earlier messages, so that members keep the
+            # order.
             host.exchanges[live.source].ordered = True
         live.consumers[consumer] = None
         if not consumer.prefetch:
@@ -361,6 +365,7 @@ class ConsumerGroups:
         if replaced is not None:
             self._forget(live, replaced)
         self._note_readers(live)
+        # A member without prefetch excludes streams; a member of another connection excludes exclusive queues.
         if not consumer.prefetch or live.identities[consumer.identity] == 1:
             live.to_look_at.update(dict.fromkeys(live.special))
         if begins or len(live.consumers) == 1:
@@ -379,6 +384,7 @@ class ConsumerGroups:
         self.soon(live)
         user = consumer.user
         gone = live.vhost not in self._topology.vhosts or user.account(self._topology) is None
+        # The grace of a member with a token ends with the token.
         left = state.NEVER if user.until is None else user.until - time.time()
         live.group.leave(consumer, self._loop.time(), grace=left, for_good=gone)
 
@@ -402,6 +408,7 @@ class ConsumerGroups:
 
     def evict(self, live: LiveGroup, consumer: MemberConsumer) -> None:
         """End a consumer with overdue settlements."""
+        # Scheduled first: an exception of the eviction must not lose the next step.
         self.soon(live)
         live.group.evict(consumer, self._loop.time())
 
@@ -452,6 +459,7 @@ class ConsumerGroups:
         self._slice = None
         until = time.perf_counter() + SLICE
         with self._turns.turn():
+            # Each group once: a group that is due again waits for the next slice.
             for _ in range(len(self._due)):
                 live, _ = self._due.popitem(last=False)
                 self._step(live, lambda: time.perf_counter() < until)
@@ -487,6 +495,7 @@ class ConsumerGroups:
         now = self._loop.time()
         if self._groups.get(live.key) is not live:
             return state.NEVER  # the group has ended
+        # Permissions come first: a reader without permission must not get partitions in this step.
         if live.to_check and not self._go_on(live, more):
             return now
         at = live.group.step(now, more)
@@ -513,6 +522,7 @@ class ConsumerGroups:
             return False  # the group has ended before, and a new one with the same key may have begun
         for queue in list(live.queues.values()):
             self._unshare(live, queue)
+            # The group was the last consumer of the auto-delete queue.
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
             if live.queues and not more():
@@ -677,6 +687,7 @@ class ConsumerGroups:
         for name in found:
             self._refuse(live, name, "it is an exchange: messages that it routes to queues reach no member")
         names = dict.fromkeys([*live.bound, *live.names, *self._waited_for(live)])
+        # Streams first: their start offset is decided within the first join.
         live.to_look_at.update(dict.fromkeys(name for name in names if self._is_stream(host, name)))
         live.to_look_at.update(names)
 
@@ -801,6 +812,7 @@ class ConsumerGroups:
             live.group.set_queue(_units(queue), barred, self._loop.time())
 
     def _unshare(self, live: LiveGroup, queue: Queue) -> None:
+        # Members stop before other consumers may take messages from the queue.
         live.group.forget_queue(queue.id, self._loop.time())
         live.queues.pop(queue.id, None)
         live.names[queue.name] = None
@@ -949,6 +961,7 @@ def _claim(queue: Queue, live: LiveGroup) -> None:
     if queue.offsets is not None:
         return
     queue.consumer_group = live
+    # No slot delivers before a member owns the slot.
     if queue.slots is not None:
         for slot in range(queue.slots.slots):
             queue.slots.give(slot, None)
