@@ -461,6 +461,7 @@ class Queue(ABC):
     def tell_next(self) -> None:
         """Call the callbacks for the next message, if it is known now."""
         if self._next_wanted and (self.deleted or self.knows_next):
+            # Cleared first: a callback may wait for the next message again.
             wanted, self._next_wanted = self._next_wanted, ()
             for tell in wanted:
                 tell()
@@ -638,6 +639,7 @@ class Queue(ABC):
 
     def maintain(self, now: float) -> bool:
         """Run due maintenance; return True if the queue's lease (``x-expires``) is over."""
+        # Before the work, which may schedule the next maintenance.
         self.wakes_at = NEVER
         expires = self.limits.expires
         if expires is not None and not self.deleted:

@@ -55,6 +55,7 @@ def drop(messages: list[Message]) -> int:
 
 def read_back(messages: list[Message], reader: BatchReader) -> list[Message]:
     """Read back bodies and all further published parts; return the unreadable messages."""
+    # In order of numbers, so that each batch is read once.
     messages = sorted(messages, key=lambda message: message.seq)
     for batch, group in groupby(messages, key=lambda message: message.batch):
         run = list(group)

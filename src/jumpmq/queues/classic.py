@@ -211,6 +211,7 @@ class ClassicQueue(Queue):
         return length.refused(messages, len(ready) + self.undelivered_count, octets)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        # Messages of the previous home have not all arrived: new messages must not overtake them.
         if self.behind is not None:
             return self.behind.push(messages)
         if self._present is not None and not (messages := self._present.new(messages)):
@@ -223,6 +224,7 @@ class ClassicQueue(Queue):
     def push_ahead(self, messages: list[Message]) -> None:
         if carries(messages, NAMED):
             messages = [self._rested(message, seq) for seq, message in enumerate(messages, self._next_seq)]
+        # The messages were counted as published at the previous home.
         self.published -= len(messages)
         self._enter_again(messages)
 
@@ -306,6 +308,7 @@ class ClassicQueue(Queue):
 
     @property
     def knows_next(self) -> bool:
+        # The next message may be among those that are still returning.
         if self._returns:
             return False
         if not self._expiry.expected:
@@ -315,6 +318,7 @@ class ClassicQueue(Queue):
         return not self._expiry.is_due(self, now)
 
     def take(self, count: int) -> list[Message]:
+        # Without a lease, another node may lead the home, and deliver the same messages.
         if self._gate.until != math.inf and self._gate.holds(self):
             return []
         if self.retries is None:
@@ -363,6 +367,7 @@ class ClassicQueue(Queue):
         if expiry.is_due(self, now):
             return []
         messages = expiry.living(self, take(count), now)
+        # Behind the taken messages there may be expired ones.
         expiry.drop(self, now, self._step)
         return self._count_taken(messages)
 
@@ -372,6 +377,7 @@ class ClassicQueue(Queue):
         if messages:
             self.taken.hold(messages, held)
             again = sum([message.redelivered for message in messages]) if self.returned else 0
+            # With slots or priorities, the last message need not have the highest number.
             last = messages[-1].seq if isinstance(self.ready, ReadyMessages) else highest_seq(messages)
             self._count_delivered(len(messages), again, last)
         return messages
@@ -430,6 +436,7 @@ class ClassicQueue(Queue):
         if self.deleted:
             settle_spilled(messages)
             return
+        # An acknowledgement needs no body; every other outcome passes the message on.
         if outcome is not Outcome.ACKNOWLEDGED:
             messages = self._unpaged(messages)
             if not messages:
@@ -445,6 +452,7 @@ class ClassicQueue(Queue):
             self.discard(messages, "rejected")
         else:
             self._take_back(messages, outcome, held)
+        # A slot below its limit of unacknowledged messages may deliver again.
         if freed:
             self.dispatch()
 
@@ -532,6 +540,7 @@ class ClassicQueue(Queue):
             self._let_go(steps)
         if self._journal is None:
             return
+        # After a clean stop, the next start continues without the gap of a reserved block.
         if self._reserved_seq:
             self._journal.put(SEQUENCE, str(self.id), self._next_seq)
         if self._delivered_seq:
@@ -637,6 +646,7 @@ class ClassicQueue(Queue):
         self._delivery.admit(consumer)
 
     def dispatch(self) -> None:
+        # During a return in steps, messages would overtake those in front that are still missing.
         if self._returns or self._dispatching:
             return
         if self._gate.until != math.inf and self._gate.holds(self):
@@ -745,6 +755,8 @@ class ClassicQueue(Queue):
         journal = self._journal
         if journal is None:
             return
+        # Numbers of transient and settled messages leave no trace in the log. A block of numbers reserved ahead keeps a
+        # start after a crash from using a number twice.
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
             journal.put(SEQUENCE, str(self.id), self._reserved_seq)

@@ -66,6 +66,7 @@ class DeduplicatingQueue(DelayedQueue):
 
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
         super().restore(batches, records)
+        # Messages in a buffer are compared when they enter the queue itself.
         if not self._is_behind:
             for messages in self.ready.between(0, self._next_seq):
                 self._note_entries(messages)
@@ -74,6 +75,7 @@ class DeduplicatingQueue(DelayedQueue):
         if self.behind is not None:
             return self.behind.push(messages)
         if self._is_behind:
+            # Not due here: a buffered message passes only behind the entries of the previous home.
             self._enter([due_at(message, clock.now() + FOR_EVER) for message in messages])
         else:
             self._look_at(messages)

@@ -112,6 +112,7 @@ class Seen:
         if before is None:
             self._account.charge("ready", OCTETS)
         else:
+            # Otherwise the departure of the earlier message would forget the identity.
             del self._identities[before]
         self._numbers[identity] = number
         self._identities[number] = identity

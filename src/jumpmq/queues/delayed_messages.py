@@ -131,6 +131,7 @@ class DelayedMessages(PrioritizedMessages):
                 self._close(window)
             elif window.size != FINE:
                 left -= self._empty(held, int(now * 1000))
+            # A small window waits for its last message, so that its messages leave in the order of their due times.
             elif self._latest[window] > now:
                 heapreplace(self._alarms, (self._latest[window], window))
             else:
@@ -146,6 +147,7 @@ class DelayedMessages(PrioritizedMessages):
         for window, group in groups.items():
             self._window(window, group).put_back(group)  # in its order: later ones may be there already
             self._count += len(group)
+        # A step with unreadable messages alone has to count, too.
         return max(len(messages), 1)
 
     def _from(self, held: ReadyMessages, take: Callable[[], list[Message]]) -> list[Message]:

@@ -163,12 +163,14 @@ class QueueDelivery:
             taken = source.take_for_delivery(min(at_once, CHUNK))
             if not taken:
                 return False
+            # 1,024 octets of bodies count as a message, because they take time, too.
             left -= len(taken) + (body_octets(taken) >> 10)
             if self.active is None:
                 self._turn(eligible, len(taken))
             if len(eligible) == 1:
                 self._hand(eligible[0], taken)
                 continue
+            # As in RabbitMQ: round robin, message by message.
             for place, consumer in enumerate(eligible[: len(taken)]):
                 self._hand(consumer, taken[place :: len(eligible)])
         return False
@@ -236,6 +238,8 @@ class QueueDelivery:
             least = 1 if shares else min(least, capacity)
             if shares or len(found) == count:
                 break
+        # Full consumers leave the ring until `admit`, so that messages of other consumers do not pass over them each
+        # time.
         for consumer in full:
             self._leave_ring(consumer)
             consumer.passed_over()

@@ -80,6 +80,7 @@ class OwnerEpochs:
 
     def _reach(self, number: int) -> None:
         self.last = number
+        # Recorded ahead, so that most numbers need no record.
         if number >= self._ceiling:
             self._ceiling = number + AHEAD
             self._keep(self._ceiling)

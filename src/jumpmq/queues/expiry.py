@@ -54,6 +54,7 @@ class Expiry:
         expires_at = clock.now() + ttl / 1000
         self.expected = True
         for message in messages:
+            # The earlier expiry of message and queue counts (RabbitMQ, "Time-To-Live").
             if not 0.0 < message.expires_at < expires_at:
                 message.expires_at = expires_at
 
@@ -81,6 +82,7 @@ class Expiry:
         if not expired:
             return messages
         alive = [message for message in messages if not 0.0 < message.expires_at <= now]
+        # The taken messages count in their slots, and no consumer will settle the expired ones.
         if queue.slots is not None:
             queue.slots.settled(expired)
         queue.discard(expired, "expired")

@@ -227,11 +227,13 @@ class FencedMessages:
         return more
 
     def _back(self, messages: list[Message]) -> None:
+        # Waiting messages have no slots yet.
         if isinstance(self.inner, SlottedMessages):
             self.inner.set_slots(messages)
         self.inner.put_back(messages)
 
     def _forget_fences(self) -> None:
+        # A fence stays while messages wait in its list: later messages of these keys must not overtake them.
         waited = {fence for waits in self._lists for fence in waits}
         for past in self._pasts:
             past.fences = [
@@ -268,6 +270,7 @@ class FencedMessages:
         own: list[Message] = []
         held: dict[Waits, list[Message]] = {}
         for message, waits in zip(messages, found, strict=True):
+            # Earlier messages of the same keys may still be in the list, even if the fences are open by now.
             if waits and (waits in held or waits in self._lists or any(fence.closed for fence in waits)):
                 held.setdefault(waits, []).append(message)
             else:
@@ -299,6 +302,7 @@ class FencedMessages:
             self.inner.extend(own, body_octets(own) if held else size)
 
     def put_back(self, messages: list[Message]) -> None:
+        # Returned messages have passed their fences before their delivery.
         self.inner.put_back(messages)
 
     # --- taking ---

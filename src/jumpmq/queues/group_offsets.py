@@ -158,6 +158,7 @@ class GroupOffsets:
         """Set a group's offset, replacing previous state."""
         before = self.delete(group)
         if before is not None:
+            # The new offset may be lower: messages in between may have been delivered before.
             delivered, skipped = max(delivered, before.delivered), max(skipped, before.skipped)
         self._last = next(number for number in _numbers_after(self._last) if number not in self._by_number)
         found = GroupOffset(group, self._last, offset, delivered, skipped)

@@ -72,6 +72,7 @@ class Leftovers:
                 yield from forget(_numbers(segment))
             if not segment.persistent:
                 transient_gone(segment.count, segment.size)
+            # All messages of the batch leave, so they need not be read.
             if segment.whole and segment.batch is not None:
                 segment.batch.settle_all()
             else:

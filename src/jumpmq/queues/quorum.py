@@ -60,6 +60,7 @@ class QuorumQueue(ClassicQueue):
 
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
         self._counts.restore(records.attempts)
+        # Before the batches, whose messages go into the list for their priorities.
         if records.has_priorities:
             self._expect_priorities()
         super().restore(batches, records)
@@ -189,6 +190,7 @@ class QuorumQueue(ClassicQueue):
             again = message.copy()
             again.attempts, again.expires_at, again.redelivered = message.attempts, message.expires_at, True
             moved.append(again)
+        # A requeued message is no further publish.
         self.published -= len(moved)
         if self._barriers is not None:
             self._barriers.markers.passed(messages)

@@ -130,6 +130,7 @@ class ReadyMessages:
         """Add messages at the end; ``size`` is the octets of their bodies."""
         self.size += size
         self._charge(held_octets(messages))
+        # The tail comes behind the head: with a tail, new messages belong to the end of the tail.
         if not (self._tail or self._account.tight):
             self._head.extend(messages)
             return
@@ -222,6 +223,7 @@ class ReadyMessages:
             size = body_octets(taken)
         self._charge(-held - OVERHEAD * len(taken))
         self.size -= size
+        # Before the head is empty, so that consumers do not wait for the disk.
         if self._tail and (self._ahead is None or self._head.count <= self._ahead.low):
             self._read_ahead()
         self._awaited = not taken and bool(self._tail)
@@ -238,6 +240,7 @@ class ReadyMessages:
     def _on_read(self, found: Iterable[tuple[BatchSegment, list[Message]]]) -> None:
         """Append segments read to the head, if still next."""
         for segment, messages in found:
+            # The segment may have been taken or loaded during the read.
             if self._tail and self._tail[0] is segment:
                 self._load(messages)
         if self._awaited:
@@ -281,11 +284,13 @@ class ReadyMessages:
         redelivered = segment.delivered_seq >= segment.first_seq
         if not whole or segment.count > count or not Columns.justified(segment.count):
             return []
+        # Columns have one redelivered flag for all their messages.
         if redelivered and segment.delivered_seq < segment.last_seq:
             return []
         assert self._reader is not None and segment.batch is not None
         layouts = self._reader.layouts(segment.batch, segment.first_seq, segment.last_seq)
         found = [Columns(layout) for layout in layouts or ()]
+        # Damaged or settled messages are missing, so the segment is read as messages instead.
         if sum(map(len, found)) != segment.count:
             return []
         self._tail.popleft()
@@ -661,6 +666,7 @@ class ReadyMessages:
             if message.seq <= segment.delivered_seq:
                 message.redelivered = True
         self._prepare(messages)
+        # The store returns all messages as persistent, also those stored for lack of memory.
         return messages
 
 

@@ -295,6 +295,7 @@ class Reservations:
             found, messages = self.queue.take_columns(last_seq, min(STEP, count - reservation.count))
             if not found and not messages:
                 break
+            # A reservation without messages takes no number.
             if not reservation.count:
                 self.latest += 1
                 self._reservations[self.latest] = reservation

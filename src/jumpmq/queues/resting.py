@@ -215,8 +215,11 @@ class Resting:
             found = self._keys[key] = _Key(due, message.seq, self._hastenings)
             self.keys += isinstance(key, bytes)
             heappush(self._by_due, self._entry(key))
+        # The latest due time of a message is that of the key; after a release of all keys, earlier due times no longer
+        # count.
         elif due > found.due or found.since < self._hastenings:
             found.due, found.first, found.since = due, message.seq, self._hastenings
+        # The key rests again: messages released before, and not delivered yet, are held, too.
         found.passing = 0
         self._hold(found, message)
 
@@ -225,6 +228,7 @@ class Resting:
         heappush(key.held, seq)
         self.held[seq] = message
         self._to_page.append(seq)
+        # Departed messages stay in the list: without a bound, the list would grow as long as messages rest.
         if len(self._to_page) > 2 * len(self.held) + LOOKED_THROUGH:
             some = [self._to_page.popleft() for _ in range(LOOKED_THROUGH)]
             self._to_page += [seq for seq in some if seq in self.held]
@@ -287,6 +291,7 @@ class Resting:
     def hasten(self) -> int:
         """Release all resting messages now; return the number of held messages."""
         self._has_rested = False
+        # The heap is set aside as a whole: one step for any number of keys.
         if self._by_due:
             self._hastened.append(_Hastened(self._hastenings, self._by_due))
             self._hastenings += 1

@@ -148,6 +148,7 @@ class Retries:
             return messages
         alive, kept = resting.divert(messages, self.keys_of(messages), clock.now())
         if kept:
+            # A held message must not use up its slot's limit of unacknowledged messages.
             if queue.slots is not None:
                 queue.slots.settled(kept)
             self._keep(kept)

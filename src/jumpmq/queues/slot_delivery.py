@@ -52,6 +52,7 @@ class SlotDelivery(QueueDelivery):
                     consumer.passed_over()
                     break
                 if left <= 0:
+                    # The next step begins with the other consumers.
                     self._rings[0].move_to_end(consumer)
                     return True
                 taken = self._slots.take_from(share, min(capacity, CHUNK))

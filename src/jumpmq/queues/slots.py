@@ -161,6 +161,7 @@ class _Fronts:
                 by_slot[slot] = value
                 heappush(heap, (value, slot))
         self.changed.clear()
+        # Outdated entries are skipped, not removed: without a bound they would fill the memory.
         if len(heap) > 2 * len(by_slot) + 64:
             heap[:] = [(value, slot) for slot, value in by_slot.items()]
             heapify(heap)
@@ -282,6 +283,7 @@ class SlottedMessages:
         self._count += len(ready) - count
         self._size += ready.size - size
         if self._by_seq is None and self._by_expiry is None:
+            # Without a tail and without returned messages, the lane has all messages of the slot again.
             if ready.is_plain and not self._account.tight:
                 self._count -= len(ready)
                 self._size -= ready.size
@@ -557,6 +559,7 @@ class SlottedMessages:
         """Page out as :meth:`ReadyMessages.page_out`, slot by slot, with a part of ``kept`` per slot."""
         filled = [slot for slot in range(self.slots) if self._ready(slot)]
         done, each = 0, kept // max(len(filled), 1)
+        # Behind the slot where the last step has ended, so that all slots have their turn.
         for place in range(len(filled)):
             done += self._apart(filled[(self._paged_last + place) % len(filled)]).page_out(each)
             if done >= PAGED_AT_ONCE:

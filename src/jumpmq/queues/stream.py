@@ -192,12 +192,14 @@ class Stream(Queue):
             self._entered += len(self._entering)
             if self._journal is not None:
                 self._journal.put(ENTERED, str(self.id), self._entered)
+            # In one commit with the record: after a crash, each message is in the stream or in the buffer.
             behind.settle(self._entering, Outcome.ACKNOWLEDGED)
             self._entering = []
         messages = behind.take_for_delivery(count)
         if messages:
             had = self._next - self._entered  # before a crash, and not known to the store
             self._append([message.copy() for message in messages[had:]])
+            # Settled at the next step, when the messages are on the stream's disk.
             self._entering = messages
         elif not behind.message_count and not behind.purging:
             self.behind = None
@@ -398,6 +400,7 @@ class Stream(Queue):
         if reader.position is not None:
             self._serve_member(reader, reader.position, until)
             return
+        # Only complete messages: a crash must not undo a delivered message.
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
                 if reader.filter is not None and not searches and time.perf_counter() > until:
@@ -430,6 +433,7 @@ class Stream(Queue):
 
     def _serve_member(self, reader: "_Reader", position: GroupOffset, until: float) -> None:
         """Deliver as :meth:`_serve`, to a member of a consumer group at ``position``."""
+        # The returning messages come before further ones.
         if self._returning:
             return
         while (capacity := reader.consumer.capacity()) > 0 and position.ready(self._log.end):
@@ -486,6 +490,7 @@ class Stream(Queue):
     def _wanted(self, arguments: list[Field]) -> int:
         field = next((field for field in arguments if field.name == OFFSET), None)
         if field is None:
+            # As in RabbitMQ, a consumer without an offset begins with the next message.
             return self._log.end
         value = field.value
         if field.type == "S":
@@ -525,6 +530,7 @@ class Stream(Queue):
         self._retain()
         until = time.perf_counter() + SEARCHING
         waiting = [one for one in self._readers.values() if one.waits]
+        # In turn: the search for one reader must not keep the other readers waiting.
         start = self._next_search % len(waiting) if waiting else 0
         for number, reader in enumerate((*waiting[start:], *waiting[:start])):
             if number and time.perf_counter() > until:  # the other streams continue in the next step
@@ -537,6 +543,7 @@ class Stream(Queue):
         if self.deleted:
             return
         self._release_written()
+        # Retention drops whole segments, never the last one, so it is due when a segment begins.
         if begun:
             self._retain()
         self.dispatch()

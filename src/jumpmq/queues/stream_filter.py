@@ -77,6 +77,7 @@ class StreamFilter:
             filtered = pc.match_substring(column, _NAMED)
         possible = pc.indices_nonzero(filtered)
         octets = column.take(possible).to_pylist()
+        # The octets of a pattern may occur elsewhere in the properties, so the candidates are parsed.
         found += [row for row, one in zip(possible.to_pylist(), octets, strict=True) if self._wants(one)]
         return sorted(found)
 

@@ -69,7 +69,9 @@ class StreamOffsets(GroupOffsets):
         """
         stream = self._stream
         handed = {} if stream.handed is None else stream.handed.offsets
+        # The store's records are newer than those that came with the files.
         for group, record in {**handed, **records}.items():
+            # An offset beyond the end would skip messages published later.
             offset = min(record["offset"], stream.end)
             self.set(group, offset, record["delivered"] if clean else stream.end, record["skipped"])
         self.changed.clear()
@@ -83,6 +85,7 @@ class StreamOffsets(GroupOffsets):
             before = self.get(group)
             position = self.set(group, min(record["offset"], stream.end), record["delivered"], record["skipped"])
             stream.replace_position(before, position)
+        # Before the information that came with the files is deleted.
         self.write([*self.changed])
 
     def write_soon(self, position: GroupOffset) -> None:

@@ -57,6 +57,7 @@ class StreamRows:
         start = offset - self._first
         stop = min(start + count, self._stop)
         stop = bisect_right(self._ends, self._ends[start] + ROWS_OCTETS, start + 1, stop)
+        # A large body is encoded alone, without a copy of the body.
         if self._body_size(start) >= APART:
             stop = start + 1
         part = object.__new__(StreamRows)
