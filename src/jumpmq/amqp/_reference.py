@@ -130,6 +130,7 @@ def scan(octets: bytes | bytearray | memoryview, frame_max: int, now: float) -> 
         if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
             events.append(_unknown_type(octets, at))
             break
+        # Before the frame is whole: a client must not make the broker wait for a frame above the limit.
         if length + 8 > frame_max:
             events.append(MalformedFrame(f"type {kind}, frame_too_large: {length + 8} octets, frame_max {frame_max}"))
             break

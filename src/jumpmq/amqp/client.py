@@ -95,6 +95,7 @@ class ClientProtocol:
         while True:
             events, used = scan(self._received, self.frame_max, 0.0)
             found = [one for event in events if (one := self._read(event)) is not None]
+            # Body frames are views of the buffer, which cannot shrink while views exist.
             del events[:]
             del self._received[:used]
             yield from found

@@ -209,6 +209,7 @@ def _read_string(octets: bytes, offset: int, limit: int, depth: int) -> tuple[st
     raw, end = _read_bytes(octets, offset, limit, depth)
     try:
         return raw.decode(), end
+    # AMQP 0-9-1, section 4.2.5.3: a long string may contain any octets.
     except UnicodeDecodeError:
         return raw, end
 
@@ -272,6 +273,7 @@ def _plain(kind: str, value: Any) -> Any:
         case "T":
             try:
                 return datetime.fromtimestamp(value, UTC)
+            # A client may send any 64-bit number: a timestamp outside of Python's range stays a number.
             except (OverflowError, ValueError, OSError):
                 return value
         case "D":

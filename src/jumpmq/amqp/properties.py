@@ -57,6 +57,8 @@ class Properties:
         if len(octets) < 2:
             raise MethodSyntaxError("content header without property flags")
         flags, offset = int.from_bytes(octets[:2]), 2
+        # Bit 0 announces further flags (AMQP 0-9-1, section 4.2.6.1), and bit 1 has no property: class basic has
+        # fourteen.
         if flags & 3:
             raise MethodSyntaxError("unknown property flags")
         properties = cls()
@@ -131,6 +133,7 @@ def _read(name: str, octets: bytes, offset: int) -> tuple[object, int]:
             raise MethodSyntaxError("property runs past the end of its frame")
         return layout.unpack_from(octets, offset)[0], offset + layout.size
     raw, end = read_short_octets(octets, offset)
+    # Octets other than UTF-8 have to be the same after encoding.
     return raw.decode(errors="surrogateescape"), end
 
 

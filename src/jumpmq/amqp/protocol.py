@@ -307,6 +307,7 @@ class ServerProtocol:
         """Close a channel with an error; frames on it are ignored until the client's close-ok."""
         class_id, method_id = (method.class_id, method.method_id) if method is not None else (0, 0)
         self.send(channel, m.ChannelClose(error.code, error.reply_text, class_id, method_id))
+        # AMQP 0-9-1, channel.close: any method received after this one, except close and close-ok, is discarded.
         self._channels[channel].closing = True
         self._drop_content(self._channels[channel])
 
@@ -329,6 +330,7 @@ class ServerProtocol:
 
     def _read(self) -> Iterator[ServerEvent]:
         if self.state is _HEADER:
+            # Octets that may still become the header wait for more; other octets are answered at once.
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
                 self._keep()
                 return
@@ -451,6 +453,7 @@ class ServerProtocol:
         number, length = int.from_bytes(unread[1:3]), int.from_bytes(unread[3:7])
         channel = self._channels.get(number)
         content = channel.content if channel is not None else None
+        # A frame beyond the content or beyond frame_max goes through the scan, which reports the error.
         if content is None or not SPLIT_FROM <= length <= min(content.missing, self.frame_max - FRAME_OVERHEAD):
             return False
         self._split = _SplitFrame(number, content, length, length)
@@ -478,6 +481,7 @@ class ServerProtocol:
             self.state = ConnectionState.START_OK
             return True
         self.state = ConnectionState.CLOSED
+        # AMQP 0-9-1, section 4.2.2: the server answers another header with its own, and closes the socket.
         self._out.append(PROTOCOL_HEADER)
         return False
 
@@ -532,6 +536,7 @@ class ServerProtocol:
 
     def _await_close_ok(self, event: _Scanned) -> ServerEvent | None:
         """Handle a frame while the connection closes: only close and close-ok count."""
+        # AMQP 0-9-1, connection.close: any method received after this one, except close and close-ok, is discarded.
         if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
             with contextlib.suppress(AMQPError):
                 method = m.decode(event.payload)
@@ -560,10 +565,12 @@ class ServerProtocol:
             ("frame_max", self._proposed.frame_max, method.frame_max),
             ("channel_max", self._proposed.channel_max, method.channel_max),
         ):
+            # 0 means no limit, which exceeds every proposed limit: RabbitMQ refuses both.
             if got == 0 or got > proposed:
                 raise NotAllowed(
                     f"negotiated {name} = {got or 'no limit'} is higher than the maximum allowed value ({proposed})"
                 )
+        # AMQP 0-9-1: both sides have to accept frames of frame-min-size, 4096 octets.
         if method.frame_max < FRAME_MIN:
             raise NotAllowed(
                 f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN})"
@@ -578,6 +585,7 @@ class ServerProtocol:
         if known is not None and known.closing:
             return self._advance_closing(frame)
         method = m.decode(frame.payload)
+        # AMQP 0-9-1: the content frames of a method follow the method on its channel, without other frames in between.
         if known is not None and known.content is not None:
             raise _unexpected(known.content)
         if isinstance(method, m.ChannelOpen):
@@ -585,6 +593,7 @@ class ServerProtocol:
             return Received(frame.channel, method)
         channel = self._channel(frame.channel)
         assert channel is not None
+        # Methods of class connection (10) belong to channel 0.
         if method.class_id == 10 or type(method) in SERVER_METHODS:
             raise CommandInvalid("unimplemented method")
         if isinstance(method, m.BasicPublish):
@@ -604,6 +613,7 @@ class ServerProtocol:
         return None
 
     def _open_channel(self, number: int) -> None:
+        # AMQP 0-9-1, channel.open: not on an open channel (channel-error).
         if number in self._channels:
             raise ChannelError("second 'channel.open' seen")
         if len(self._channels) >= self.channel_max:
@@ -634,6 +644,7 @@ class ServerProtocol:
             if frame.type != FRAME_HEADER:
                 raise _unexpected(content)
             size = self._begin_body(frame.payload, content)
+            # Refused by its header: no memory is taken for the body.
             if size > MAX_MESSAGE_SIZE:
                 return TooLargeContent(frame.channel, size)
         else:
@@ -650,6 +661,7 @@ class ServerProtocol:
     def _gather(self, content: _Content, piece: bytes | memoryview) -> None:
         assert content.body is not None
         content.body.add(piece)
+        # The rest of a dropped content is read until its frame ends, but counts no more.
         if not content.dropped:
             self.unfinished += len(piece)
 
@@ -678,6 +690,7 @@ class ServerProtocol:
         if content.size <= MAX_MESSAGE_SIZE:
             try:
                 content.body = Body(content.size)
+            # The size announced by a client must not end the broker.
             except MemoryError:
                 raise ResourceError(f"no memory for a message of {content.size} octets") from None
             self.unfinished += content.gathered

@@ -57,6 +57,7 @@ class Scatter:
         for number, size in enumerate(self._sizes):
             if number:
                 gap = self.buffers[2 * number - 1]
+                # The client has cut its frames otherwise, so the rest is parsed as usual.
                 if octets < FRAME_OVERHEAD or gap != self._between(size):
                     return placed, 0, b"".join(self.buffers[2 * number - 1 :])[:octets]
                 octets -= FRAME_OVERHEAD
