@@ -230,6 +230,7 @@ class Changes:
         for batch, ranges in settled.items():
             unwritten = self.begins.get(batch)
             for first, last in ranges:
+                # A settlement of this commit's own messages stays with the messages.
                 side = split if unwritten is None or last < unwritten else self
                 side.settled.setdefault(batch, Ranges()).add(first, last)
         return split

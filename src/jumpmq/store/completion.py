@@ -88,6 +88,7 @@ class ByPosition(Completion):
                 return
             before, self._position = self._complete, position
             self._advance()
+        # The owner's thread checks at once; during the close of the store, another thread has to be woken.
         if self._complete > before and not self.look():
             self.wake()
 

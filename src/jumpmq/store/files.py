@@ -39,6 +39,7 @@ class Files:
             some = buffers[start : start + MAX_BUFFERS]
             length = sum(map(len, some))
             written = os.pwritev(file, some, offset)
+            # A signal or a nearly full disk may shorten a write.
             if written < length:
                 rest = memoryview(b"".join(some))[written:]
                 while rest:

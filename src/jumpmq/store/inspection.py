@@ -133,6 +133,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         try:
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
+            # The new log has no chunks of the streams, so the records alone tell the streams' ends.
             for number, one in known.items():
                 store.put_text(STREAM, str(number), one.bounds._replace(end=one.end).encode())
             taken, reader = 0, BlockReader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
@@ -140,6 +141,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
                 taken += _copy(batches, reader, store)
             store.wait(store.flush())
         finally:
+            # The salvaged messages may have been delivered before.
             store.close(clean=False)
             log.close()
         yield from _check_streams(directory, found, queue_name)

@@ -136,6 +136,7 @@ class Recovery:
             raise
         self.definitions, self.queues = found.definitions, index.restored_order(found.batches)
         self.replayed_from = self._defined_from = found.segment
+        # 0 in a new index, which says nothing about the beginning of the log.
         self._gapless_from = found.segment or None
         self.last_commit = self._stopped_at = found.commit
         self.warnings += found.warnings

@@ -146,11 +146,13 @@ class SegmentFile:
                 return None
             at = octets.find(MAGIC)
             while at >= 0:
+                # A body may contain the magic number: commits begin at aligned places only.
                 if (offset + at - OPENING_SIZE) % ALIGNMENT == 0:
                     found = self._commit(offset + at)
                     if found is not None and found.number > number:
                         return found
                 at = octets.find(MAGIC, at + 1)
+            # The windows overlap, so that no magic number is cut in two.
             offset += max(len(octets) - len(MAGIC) + 1, 1)
         return None
 

@@ -140,6 +140,7 @@ def connect_to_judge(path: Path) -> sqlite3.Connection:
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection for writing: every commit is on disk on return."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+    # With a write-ahead log, only FULL syncs each commit.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
     # By default, Debian's SQLite overwrites deleted content, which costs writes.
@@ -154,6 +155,7 @@ def set_aside(path: Path) -> Path:
     while aside.exists():
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{number}")
+    # The database last: otherwise a crash in between would leave SQLite's log beside a new, empty index.
     for suffix in ("-shm", "-wal", ""):
         beside = path.with_name(path.name + suffix)
         if beside.exists():

@@ -129,4 +129,5 @@ class ChunkCutter:
         at = behind = at + 1
         while (at := self._left.find(MAGIC_OCTETS, at)) >= 0 and (self._skipped + at) % ALIGNMENT:
             at += 1
+        # The last three octets may begin the next chunk.
         return max(behind, len(self._left) - 3) if at < 0 else at
