@@ -195,6 +195,7 @@ class GroupConsumer:
             feed.waits = False
             feed.queue.admit(feed)
             if feed.has_ready:
+                # The other feeds of the member keep their turn at the channel.
                 if self.waiting:
                     self.channel.waiting[self] = None
                 return feed
@@ -217,6 +218,7 @@ class GroupConsumer:
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             feed = self.feeds[unit.queue_id] = Feed(self, queue)
+        # Before the first delivery, which carries the epoch.
         epoch = feed.own(unit.slot)
         if unit.slot is not None and queue.slots is not None:
             queue.slots.give(unit.slot, feed.share)
@@ -235,6 +237,7 @@ class GroupConsumer:
         feed = self.feeds.get(unit.queue_id)
         if feed is None or unit not in feed.fed:
             return  # the queue is deleted
+        # The next owner gets messages of the partition when these are settled.
         if self.held(unit):
             feed.drains.add(unit)
         if unit.slot is not None and feed.queue.slots is not None:

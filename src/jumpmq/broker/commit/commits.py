@@ -338,6 +338,7 @@ class _Sockets:
         self._poll = select.poll()
         self._known = backend is not None
         if backend is not None:
+            # The event loop's epoll descriptor is readable if any socket of the loop is.
             self._poll.register(backend(), select.POLLIN)
 
     @property

@@ -229,7 +229,7 @@ class Turns:
             self._end()
         elif self._together_until:
             if time.monotonic() < self._together_until:
-                # The turns stay independent: settlements of one read do not wait for messages of another.
+                # The turns stay independent: settlements of one read do not depend on messages of another.
                 store.part()
             else:
                 self._end()

@@ -217,6 +217,8 @@ class Listener:
                 continue
             except OSError as error:
                 log.error("clients of port %d must wait: %s", self.port, error.strerror)
+                # The waiting client keeps the socket readable: without a pause the event loop would accept in vain,
+                # again and again.
                 self._read(False)
                 asyncio.get_running_loop().call_later(FULL_PAUSE, self._go_on)
                 return
@@ -245,12 +247,14 @@ class Listener:
             task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
         else:
             task = loop.create_task(self._take_from_proxy(client, self.proxies, encryption))
+        # The event loop itself keeps only weak references to tasks.
         self._joining.add(task)
         task.add_done_callback(self._joined)
 
     async def _take_from_proxy(self, client: socket.socket, proxies: Proxies, encryption: dict[str, Any]) -> None:
         try:
             ends = await proxies.ends(client)
+        # The socket has no transport yet, so a cancellation has to close it, too.
         except BaseException as error:
             client.close()
             if isinstance(error, NoHeader):
@@ -320,6 +324,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
         families |= {address[:2]: family for family, _, _, _, address in found}
     bound: list[socket.socket] = []
     for (address, _), family in families.items():
+        # All addresses share one port, also a port chosen for the first address.
         place = address, bound[0].getsockname()[1] if bound else port
         dual = family is socket.AF_INET6 and address == "::" and len(families) == 1 and socket.has_dualstack_ipv6()
         try:

@@ -78,6 +78,7 @@ class Proxies:
     def trusts(self, address: str) -> bool:
         """Return True if headers from an address are trusted."""
         found = ipaddress.ip_address(address.partition("%")[0])
+        # A socket for IPv6 shows the addresses of IPv4 in mapped form.
         if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
         return any(found in network for network in self._networks)
@@ -100,6 +101,7 @@ class Proxies:
             async with asyncio.timeout(TIMEOUT):
                 while not header.is_complete:
                     await _readable(client)
+                    # Octets behind the header stay in the socket: with TLS, the handshake begins there.
                     octets = client.recv(FIXED + MAX_REST, socket.MSG_PEEK)
                     if not octets:
                         raise NoHeader("it ended before its header")

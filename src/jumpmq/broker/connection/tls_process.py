@@ -75,6 +75,7 @@ class _Client(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        # There is no connection to the broker yet to relay to.
         self.transport.pause_reading()
         try:
             origin = ConnectionOrigin.of(transport)
@@ -197,6 +198,7 @@ class Process:
 
 def main() -> None:
     """Run the process."""
+    # The process ends after the broker, so that clients get the last data, but signals reach both.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     descriptor, settings = int(sys.argv[1]), json.loads(sys.argv[2])

@@ -121,6 +121,7 @@ class TLSProcesses:
             asyncio.get_running_loop().call_later(FULL_PAUSE, self._go_on)
             self.look()
             return
+        # The process gets a copy of the descriptor, so this one is closed.
         with client:
             for process in sorted(self._processes, key=lambda one: one.clients):
                 if process.is_running and process.give(client):
