@@ -21,6 +21,55 @@ Contents by kind:
 - ``CLEAN``: empty; the marker of a clean stop.
 - ``STREAM``: a chunk of a stream; the head has the stream's number and the first offset. The content is two 64-bit
   integers (first offset of the stream's segment, position of the chunk in the segment's file), then the chunk.
+
+Worked example: commit 7, the first of segment 2. Queue 1 gains its message 5, "hello" with routing key "k", in a new
+batch; its message 4 is settled. Each line has the octets in hexadecimal digits, the field and the value::
+
+    opening of the segment, stored twice
+        4a756d704d510003  magic                  "JumpMQ\\x00\\x03"
+        02000000          segment                2
+        00000000          epoch                  0
+        0700000000000000  first commit           7
+        72f36e3c          salt                   0x3c6ef372
+        b2f657c8          CRC-32 of the opening  0xc857f6b2
+    frame of the commit
+        4a4d5143          magic                  "JMQC"
+        2b00a1b8          CRC-32 of the commit   0xb8a1002b
+        0700000000000000  number                 7
+        78000000          length of the blocks   120
+        02000000          number of blocks       2
+    head of the first block
+        f52915fa          CRC-32 of the block    0xfa1529f5
+        01                kind                   1 (MESSAGES)
+        01                flags                  1 (NEW)
+        0100              count                  1
+        18000000          length of the content  24
+        05000000          octets of bodies       5
+        0100000000000000  queue                  1
+        0500000000000000  first seq              5
+    content of the first block
+        00401e18240a0600  time of publishing     1700000000000000
+        00                length of exchange     0
+        01                length of routing key  1
+        0200              length of properties   2
+        05000000          length of body         5
+        6b                routing key            "k"
+        0000              properties             "\\x00\\x00"
+        68656c6c6f        body                   "hello"
+    head of the second block
+        d32efdd4          CRC-32 of the block    0xd4fd2ed3
+        03                kind                   3 (SETTLED)
+        00                flags                  0
+        0000              count                  0
+        20000000          length of the content  32
+        00000000          octets of bodies       0
+        0000000000000000  queue                  0
+        0000000000000000  first seq              0
+    content of the second block
+        0100000000000000  queue                  1
+        0100000000000000  ranges                 1
+        0400000000000000  first                  4
+        0400000000000000  last                   4
 """
 
 import json
