@@ -17,6 +17,9 @@ class Unindexed:
         new: batches with new blocks.
         changed: batches with new settlements.
         gone: ids of batches without unsettled messages.
+        ended: batches without unsettled messages, with blocks in several segments. The index keeps a batch whose last
+            block is in the log that a start reads: a start would otherwise assign the block to an earlier batch of the
+            queue, and its settlements to messages of that batch.
         open: batches that may continue in an unread part of the log. The index keeps these batches even without
             unsettled messages, so that later blocks can be assigned to them.
     """
@@ -26,13 +29,17 @@ class Unindexed:
         self.new: dict[Batch, None] = {}
         self.changed: dict[Batch, None] = {}
         self.gone: list[int] = []
+        self.ended: set[Batch] = set()
         self.open: set[Batch] = set()
 
     def forget(self, batch: Batch) -> None:
         """Record that a batch has no unsettled messages, or was dropped."""
         self.new.pop(batch, None)
         self.changed.pop(batch, None)
-        self.gone.append(batch.id)
+        if batch.positions and batch.id >> OFFSET_BITS < batch.positions[-1] >> OFFSET_BITS:
+            self.ended.add(batch)
+        else:
+            self.gone.append(batch.id)
 
     def take(self, segment: int, commit: int = 0) -> Update:
         """Return the update that covers the log before a segment. Changes of later segments stay for the next update.
@@ -44,7 +51,14 @@ class Unindexed:
         new, changed = self.new, self.changed
         self.new = {batch: None for batch in new if batch.id >= limit}
         self.changed = {batch: None for batch in changed if batch.id >= limit}
-        left = {batch for batch in new | changed if batch.id < limit and (batch.remaining or batch in self.open)}
+        ended, self.ended = self.ended, {batch for batch in self.ended if _continues(batch, limit)}
+        self.gone += [batch.id for batch in ended - self.ended]
+        new, changed = new | dict.fromkeys(self.ended), changed | dict.fromkeys(self.ended)
+        left = {
+            batch
+            for batch in new | changed
+            if batch.id < limit and (batch.remaining or batch in self.open or _continues(batch, limit))
+        }
         batches = [(summary_of(batch), places_of(batch)) for batch in new if batch in left]
         settled = [  # new batches included: messages settled before the write were left out of the log
             (batch.id, batch.settled.encode())
@@ -56,3 +70,8 @@ class Unindexed:
         update = Update(segment, commit, self.definitions, batches, settled, self.gone)
         self.definitions, self.gone = Definitions(), []
         return update
+
+
+def _continues(batch: Batch, limit: int) -> bool:
+    """Return True if a batch began before a position, and has a block behind it."""
+    return bool(batch.positions) and batch.id < limit <= batch.positions[-1]
