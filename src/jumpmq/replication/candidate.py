@@ -71,6 +71,7 @@ class Candidate:
         If octets are being fetched, the source has sent none in time. Its connection is dropped, and the longest of the
         other logs is fetched. The same source is not asked again, because it could then send octets twice.
         """
+        # The octets that were fetched so far stay: they extend the log by whole commits.
         if self.phase == FETCHING and self.source is not None:
             return [Drop(self.source)]
         return self._fetch() if self.phase == GATHERING else []
@@ -89,6 +90,7 @@ class Candidate:
         longer = {
             peer: end_of(lineage)
             for peer, lineage in self.answers.items()
+            # A longer log with another history has no complete commits beyond the own log (R1).
             if end_of(lineage) > self.copy.end and extends(lineage, self.copy.lineage)
         }
         return max(sorted(longer), key=longer.__getitem__, default=None)

@@ -135,6 +135,7 @@ class Configuration:
         gone = {*leaving} | lost
         if self.leader in gone:
             raise ConfigurationError("the leader does not leave the set; another replica takes over")
+        # The order of the set is the rank of claims, and stays.
         stay = tuple(one for one in self.set if one not in gone)
         left = (*self.eligible, *(one for one in self.set if one in gone))
         return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
@@ -173,6 +174,7 @@ class Configuration:
                 f"without {node} there would be {len(self.members) - 1} of at least {self.min} members"
             )
         stay = tuple(one for one in self.set if node_of(one) != node)
+        # A set below `min` already may lose a node that is not in the set.
         if len(stay) < min(self.min, len(self.set)):
             raise ConfigurationError(f"without {node} the set would have {len(stay)} of at least {self.min} replicas")
         return self._settled(

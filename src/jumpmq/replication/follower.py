@@ -39,6 +39,7 @@ class Follower:
             return []
         self.copy.promised = epoch
         self.leader, self.lead, self.matched, self.told = None, None, False, 0
+        # An answer to a lower epoch would break the promise (R6).
         self.asks = tuple(ask for ask in self.asks if ask[1] >= epoch)
         return [Note(epoch, self.copy.mark)]
 
@@ -85,8 +86,10 @@ class Follower:
         answer.
         """
         waiting = self.lead is not None or self.asks
+        # The promise is on disk before any answer: after a loss of power a lower epoch must still be refused (R6).
         if not waiting or self.copy.noted < self.copy.promised or self.cutting is not None or self.copy.closing:
             return []
+        # An answered position counts as stored at the leader or candidate: it must survive a loss of power.
         if self.copy.stored < self.copy.end:
             return [Sync()]
         actions: list[Action] = [Send(peer, Answer(epoch, self.copy.lineage)) for peer, epoch in self.asks]
@@ -131,6 +134,7 @@ class Follower:
 
     def open(self, peer: ReplicaId, stretch: Stretch) -> list[Action]:
         """Open a segment at the log's end. A segment for another position closes the connection."""
+        # A new connection starts with a new match, which finds the right position.
         if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
             return [Drop(peer)]
         self.copy.lineage = (*self.copy.lineage, stretch)
@@ -150,6 +154,7 @@ class Follower:
         return self._reveal()
 
     def on_fetch(self, peer: ReplicaId, fetch: Fetch) -> list[Action]:
+        # A winner takes only synced octets, under the epoch that it has won (R5, R6).
         if fetch.epoch != self.copy.noted or self.copy.stored < self.copy.end:
             return [Send(peer, Refused(self.copy.promised))] if not self.accepts(fetch.epoch) else []
         return [Fill(peer, fetch.position, fetch.epoch)]
@@ -170,6 +175,7 @@ class Follower:
 
     def _reveal(self) -> list[Action]:
         """Reveal the commits that are complete and stored here (R10)."""
+        # Octets complete at the set may be missing here: a follower outside the set lags behind.
         position = min(self.told, self.copy.stored)
         if position <= self.copy.complete:
             return []

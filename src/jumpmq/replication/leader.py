@@ -62,11 +62,13 @@ class Leader:
         if not self.may_complete():
             return []
         actions: list[Action] = []
+        # R1: a replica without a report in this epoch counts as 0, and holds back completion.
         position = min([self.copy.stored, *(self.stored.get(one, 0) for one in self.waits())])
         if position > self.copy.complete:
             self.copy.complete = position
             actions.append(Reveal(position))
             actions += [Send(one, Complete(self.epoch, position)) for one in sorted(self.following)]
+        # Commits of earlier leaders lie before `start`. The store opens only when the whole set has them (R5).
         if not self.serving and self.copy.complete >= self.start:
             self.serving = True
             actions.append(Serve(self.epoch))
@@ -102,6 +104,7 @@ class Leader:
             # The replica has stored this once. A replica without all complete commits must not be electable: its disk
             # has lost octets, and returns under a new identity.
             return [Send(peer, Lost(self.epoch, self.copy.complete)), *self.remove((), lost=(peer,))]
+        # Not the maximum: the follower may have cut its log, and the cut octets no longer count as stored (R7).
         self.stored = {**self.stored, peer: position}
         self.following |= {peer}
         actions: list[Action] = [Ship(peer, position), Send(peer, Complete(self.epoch, self.copy.complete))]
@@ -127,6 +130,7 @@ class Leader:
         """
         if peer in self.known.set or peer not in self.following or node_of(peer) not in self.known.members:
             return []
+        # R2: were the swap first, a replica without all complete commits could be electable for a moment.
         self.joining |= {peer}
         return self.grow()
 
@@ -134,6 +138,7 @@ class Leader:
         """Add joining replicas with all complete commits to the set, one swap at a time."""
         if not self.joining:
             return []
+        # A log that ends before the epoch's start lacks commits that this leader inherited, complete or not.
         enough = max(self.copy.complete, self.start)
         ready = [one for one in self.joining if one in self.following and self.stored[one] >= enough]
         if not ready or self.open:
@@ -158,12 +163,14 @@ class Leader:
         """Swap the replicas out of every value that etcd may have."""
         if gone & {*self.known.set} or lost & {*self.known.eligible}:
             return self._swap(self.known.without(gone, lost))
+        # The replica is only in open swaps: once the next version of the known value lands, none of these can (R3).
         if gone & named:
             return self._swap(self.known.renewed())
         return []
 
     def change(self, value: Configuration) -> list[Action]:
         """Swap in an operator's change: a value made by a method of `known`, with the next version."""
+        # The operator's change derives from `known`. An open swap may land first, and would make that value outdated.
         if self.open or value.v != self.known.v + 1:
             return []
         return self._swap(value)
@@ -190,6 +197,7 @@ class Leader:
         """Send the newest open swap again, and read whether one has landed."""
         if not self.open:
             return []
+        # The read comes first: the answer to the first attempt may have been lost, and the swap have landed.
         return [Read(self.known.v, self.epoch), Swap(self.known, self.open[-1])]
 
     def on_value(self, value: Configuration) -> list[Action]:

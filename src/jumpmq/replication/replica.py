@@ -75,6 +75,7 @@ class Replica:
         """Note a configuration from the watch, or from the answer to a swap, successful or not."""
         if self.stopped or (self.known is not None and value.v < self.known.v):
             return []
+        # Versions only grow, and compare-and-swap lets one value of each version land.
         if self.known is not None and value.v == self.known.v:
             return [] if value == self.known else self.stop("etcd was set back: one version has two values")
         former, self.known = self.known, value
@@ -87,6 +88,7 @@ class Replica:
             actions = self.leader.on_value(value)
         elif self.candidate is not None:
             self.candidate.value = value
+        # A promised epoch belongs to an earlier life of this process: each life is a new epoch (R4).
         if value.leader == self.copy.me and value.epoch > self.copy.promised:
             actions += self._win(value, former)
         return actions
@@ -100,6 +102,7 @@ class Replica:
         """Process the result of a linearizable read; ``read`` has the version and epoch known at its start."""
         if self.stopped:
             return []
+        # A linearizable read is never older than a value known before its start.
         if value.v < read.v or value.epoch < read.epoch:
             return self.stop(
                 f"etcd was set back: it has version {value.v} and epoch {value.epoch} of the home's configuration,"
@@ -116,6 +119,7 @@ class Replica:
         busy = self.leader is not None or self.candidate is not None or self.copy.closing
         if self.stopped or busy or self.known is None:
             return []
+        # The known value may be outdated: only a read shows whether this replica may claim.
         if not self.electable or self.known.epoch < self.copy.promised:
             return [Read(self.known.v, self.copy.promised)]
         self.claim = self.known.claimed(self.copy.me)
@@ -186,6 +190,7 @@ class Replica:
         actions: list[Action] = []
         if frame.epoch > self.copy.promised:
             actions = self.end(f"{peer} leads in epoch {frame.epoch}")
+        # The sender of a lower epoch was deposed, and learns that by the refusal (R6).
         if self.leader is not None or self.candidate is not None:
             return [Send(peer, Refused(self.copy.promised))] if frame.epoch < self.copy.promised else []
         if isinstance(frame, Lead):
@@ -225,6 +230,7 @@ class Replica:
 
     def _on_refused(self, frame: Refused) -> list[Action]:
         """Process a refusal: a peer has promised a higher epoch, so etcd must know that epoch, or was set back."""
+        # The refusal is late: this replica knows that epoch or a later one.
         if frame.epoch <= self.copy.promised or self.known is None:
             return []
         return [Read(self.known.v, frame.epoch)]
@@ -268,6 +274,7 @@ class Replica:
         if candidate is None or candidate.phase != BEGINNING or stretch.epoch != candidate.epoch:
             return []
         self.copy.lineage = (*self.copy.lineage, stretch)
+        # The caller has synced the segment, and the log before it.
         self.copy.stored = self.copy.end
         self.candidate = None
         self.leader = Leader(self.copy, candidate.value, position_at(stretch.segment, 0))
@@ -318,6 +325,7 @@ class Replica:
         self.leader = self.candidate = None
         if not begun or self.stopped:
             return []
+        # Until the store is closed, its thread may append octets: no position of this copy is certain.
         self.copy.closing = True
         return [Close(reason)]
 
