@@ -172,6 +172,7 @@ class Moves:
     def _leave(self, queue: DeclaredQueue) -> None:
         contents = self._topology.vhosts[queue.vhost].departed[queue.name]
         self._leaving[queue.id] = contents
+        # The number of this change: all homes have to apply it before the first message is sent.
         self._tasks.run(queue, self._send(queue, contents, self._topology.applied))
 
     async def _send(self, queue: DeclaredQueue, contents: Queue, applied: int) -> None:
@@ -215,6 +216,7 @@ class Moves:
         if not must_copy(home):
             path = os.fsencode(directory.absolute())
             asking = self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND, lambda: must_copy(home))
+            # An answer means that the new home has the directory. Without one, the home now needs a copy of the files.
             if await asking:
                 return
         await self._copy_rest(queue, contents)
@@ -245,6 +247,7 @@ class Moves:
             await self._send_all(queue, contents, ahead)
             # Each link keeps the order: once a home has answered, all messages that it sent before have arrived here.
             await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+            # Messages may have come during the last pass. Only a queue that is empty after all answers stays empty.
             if not contents.message_count and not contents.dead_count:
                 break
 
@@ -267,6 +270,7 @@ class Moves:
         while count := contents.unacknowledged_count:
             self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit their transactions")
             if loop.time() >= until:
+                # Consumers may hold messages for hours. The move takes them back, and the new home redelivers.
                 self._claim(contents)
                 until = loop.time() + self._links.timing.settle_grace
             await asyncio.sleep(PAUSE)
@@ -290,6 +294,7 @@ class Moves:
                 # One commit for both: after a crash a message is in the queue or in the outbox, never in both.
                 self._outbox.add(self._outbox.forwarding(), ahead, contents.departing(messages))
                 contents.settle(messages, Outcome.ACKNOWLEDGED)
+                # The move is no delivery: the queue's statistics count consumers' deliveries only.
                 contents.delivered -= len(messages)
                 contents.acknowledged -= len(messages)
         return bool(messages)
@@ -339,6 +344,7 @@ class Moves:
         def look() -> None:
             if not (link.up and self._serves):  # the question comes again
                 return
+            # The answer promises that nothing more comes from here for the previous id.
             if self._topology.applied < applied or (is_empty and self._outbox.has_for(before)):
                 asyncio.get_running_loop().call_later(PAUSE, look)
                 return
@@ -367,6 +373,7 @@ class Moves:
         number, epoch = EPOCH.unpack(payload)
         if not self._serves:
             return
+        # First the higher number, then the renewal: the renewed owners' epochs are above those of the old home.
         self._topology.epochs.observe(epoch)
         question = bytes(payload)
 
@@ -393,6 +400,7 @@ class Moves:
         found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
         stream = found[0] if found else None
         try:
+            # The question repeats: a stream that has its files already only sends the answer again.
             if isinstance(stream, Stream) and stream.awaits:
                 brought = await asyncio.to_thread(stream.brought, directory)
                 if not stream.deleted:

@@ -93,6 +93,7 @@ class RingChanges:
             link.send(MADE, NUMBER.pack(self._topology.applied))
 
     def _down(self, link: Link) -> None:
+        # A home without a link is not waited for: its clients' messages cannot arrive here before its next link.
         self._made.pop(link.peer, None)
         self._look()
 
@@ -135,11 +136,13 @@ class RingChanges:
             ", ".join(map(str, self._missing(number))), number, PATIENCE,
         )  # fmt: skip
         with self._turns.turn():
+            # In ascending order: a queue waits for earlier changes as well.
             for passed in sorted(one for one in self._waits if one <= number):
                 self._end(passed)
 
     def _end(self, number: int) -> None:
         self._waits.pop(number).cancel()
+        # First the markers, then the clients: nothing is published by the new ring before the markers are placed.
         self._topology.fences.note(number)
         if not self._waits:
             self._pause.end(REASON)
@@ -164,6 +167,7 @@ class RingChanges:
         told = json.dumps([[*mark, count] for mark, count in left]).encode()
 
         def tell() -> None:
+            # Before the count: the owners named once the queue goes on need higher epochs than those named here.
             link.send(OWNED, EPOCH.pack(0, self._topology.epochs.last))
             link.send(LEFT, told)
 
