@@ -123,6 +123,7 @@ class CommitChecks:
 
     def _verify(self, commit: memoryview, at: int, crc: int, count: int) -> None:
         salt = self._stretch.salt
+        # The salt of the segment is part of each CRC: an old commit in a reused place does not pass for a new one.
         heads, offset = zlib.crc32(commit[8 : FRAME.size], salt), FRAME.size
         for _ in range(count):
             head = commit[offset : offset + BLOCK.size]

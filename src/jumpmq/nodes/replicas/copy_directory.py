@@ -132,6 +132,7 @@ class CopyDirectory:
             self.noted = self._read_note(log)
             (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
             self.lineage = self._settled(damaged)
+            # R7: the disk has lost complete commits, and must not count as one of the set or the eligible.
             if self.end < self.noted.mark and self.kept < self.noted.mark:
                 self.renew()
             self.next_number = self.next_commit() if self.lineage else None
@@ -207,6 +208,7 @@ class CopyDirectory:
             noted = Noted(log, secrets.token_hex(8))
             self._write_note(noted)
             return noted
+        # No default is safe here: a forgotten promise would let this replica answer a deposed leader (R6).
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{path} is damaged ({error}): what this copy promised is unknown; move {self.directory} away, and the"
@@ -240,6 +242,7 @@ class CopyDirectory:
                 self._remove_unused(path, read)
             elif stretch.segment >= segment_at(mark) or self._has_surplus(path, stretch):
                 self._rewrite(path, stretch, mark)
+        # The name of a segment's file decides its place; a renamed file would leave a gap in the log.
         if ends:
             raise StoreError(f"{next(iter(ends))} is under another name in {self.directory / DIRECTORY}; rename it")
         self._files.sync_directory(self.directory / DIRECTORY)
@@ -290,6 +293,7 @@ class CopyDirectory:
         """Create an empty file for a segment begun by the leader; the segment begins with a shipped opening."""
         self.sync()
         self._release()
+        # The earlier segment is synced and closed by now: a segment implies that everything before it is stored.
         file = self._files.create(self.path(stretch.segment))
         self._segment = stretch.segment, file
         self._allocated = self._zeroed = 0
@@ -334,6 +338,7 @@ class CopyDirectory:
             self._allocated += room
         buffers = [octets]
         if end > self._zeroed and len(octets) < ZEROS // ZEROED_COMMITS:
+            # Zeros behind the end make later writes overwrite written blocks, without a change of the file's extents.
             buffers.append(bytes(min(ZEROS, self._allocated - end)))
             self._zeroed = end + len(buffers[-1])
         self._files.write(file, offset, buffers)
