@@ -108,6 +108,7 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
     for queue in missing:
         log.warning("queue '%s' in vhost '%s' is declared in the cluster again, without bindings",
                     queue.name, queue.vhost)  # fmt: skip
+    # The cluster may refuse an entry when it is applied: only a second look shows that the queues exist.
     if missing and (missing := await _missing(etcd, keys, here)):
         names = ", ".join(f"'{one.name}' in vhost '{one.vhost}'" for one in missing[:NAMED])
         more = f", and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
@@ -134,5 +135,6 @@ async def _declare(etcd: Etcd, keys: Keys, home: int, queues: Sequence[QueueDefi
     assert identity is not None
     while True:
         entry = keys.entry((await compact(etcd, keys)).entry + 1)
+        # Other nodes append entries meanwhile: a taken number is tried again with the next one.
         if (await etcd.transaction([absent(entry), has(keys.id, identity.value)], [put(entry, value)]))[0]:
             return

@@ -148,6 +148,7 @@ class First(SharedLog):
         self._note_digest(number)
         if _removes(entry):
             self._removed[entry["change"]["home"]] = number
+        # Without other homes no entry is needed: the effect itself is in the store.
         if self._has:
             self._journal.put_text(ENTRY, str(number), entry.text)
             self._keep(entry)
@@ -202,6 +203,7 @@ class First(SharedLog):
             self._send_snapshot(number, port)
             return None
         last = self._topology.applied
+        # Deleted entries cannot be sent again, and the log never had entries beyond the last.
         if not self._let_go <= applied <= last:
             return f"home {number} has change {applied}, the log changes {self._let_go} to {last}: one was set back"
         self._has[number] = has
@@ -268,6 +270,7 @@ class First(SharedLog):
         if known:
             self.everywhere.call(known, lambda: self._answer(number, {"do": "accepted", "request": request}))
             return
+        # The first decision is pending. An acceptance is sent over the link that exists by then.
         if (number, request) in self._requests:
             return
         self._requests.add((number, request))
@@ -300,6 +303,7 @@ class First(SharedLog):
 
     def _trim(self) -> None:
         """Delete the entries that all homes have on disk."""
+        # A home that has not linked yet since the start may lack any entry.
         least = min((-1 if has is None else has for has in self._has.values()), default=self._durable)
         done = list(takewhile(lambda number: number <= least, self._entries))
         for number in done:

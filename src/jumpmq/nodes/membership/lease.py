@@ -160,6 +160,7 @@ class Lease:
 
     async def _take(self, epoch: int, state: bytes) -> None:
         """Set the epoch of this process, and the value of the home's key with the epoch."""
+        # On disk before the claim: a restart that finds etcd set back must not claim the same epoch twice.
         await self._promise.raised(epoch)
         self.epoch, self._state = epoch, state
         self._value = json.dumps({**self._address, "epoch": epoch}).encode()
@@ -188,6 +189,7 @@ class Lease:
         client = self._etcd.client
         served, home = await client.get(self._served), await client.get(self._home)
         if self._leads:
+            # The replica owns `home/H` of a home with copies; this process only compares `led/H`.
             await self._require_led(home)
             await self._put([_same(self._served, served)])
             return
@@ -232,6 +234,7 @@ class Lease:
         """
         client, me, keys = self._etcd.client, self._etcd.me, self._etcd.keys
         lease = await client.grant(LEASE)
+        # One transaction: no process is announced without holding the home's epoch.
         puts = [put(self._live, self._value, lease), put(self._served, str(self._address["boot"]))]
         if self._leads:
             same = [*same, has(self._home, self._state)]
@@ -239,6 +242,7 @@ class Lease:
             puts.append(put(self._home, self._state))
         done, read = await client.transaction([self._etcd.is_ours, *same], puts, [get(keys.id)])
         if not done:
+            # The lease would otherwise remain in etcd until it expires, once for each failed attempt.
             await client.revoke(lease)
             if [one.value.decode() for one in read[0].values] != [me.id]:
                 raise SetBack(set_back(me.cluster, 0))
@@ -268,6 +272,7 @@ class Lease:
             EtcdError: etcd cannot be asked.
         """
         sight = self._sight()
+        # etcd keeps every version of a key until compaction: an unchanged record is not written again.
         if sight == self._noted:
             return
         value = json.dumps({"at": time.time(), "sight": sight})
@@ -283,6 +288,7 @@ class Lease:
         """
         if self.id:
             await self.note()
+            # After the record: the record's transaction compares `live/NODE`, which is deleted with the lease.
             await self._etcd.client.revoke(self.id)
 
 

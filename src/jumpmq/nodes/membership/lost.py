@@ -133,6 +133,7 @@ class EtcdWatch:
         if live.revision < known:  # etcd was set back: its revisions start again
             self._live.revision = 0
         if is_told:
+            # The notice is bound to a lease: a node that ends must not stop the cluster's changes for ever.
             await self._lease.require()
             await client.transaction([], [put(look.key, look.value, self._lease.id)])
         elif any(one.key == look.key for one in found[-1].values):
@@ -141,6 +142,7 @@ class EtcdWatch:
             if (problem := other_format(next(iter(version.values), None))) is not None:  # of a later release
                 self._etcd.on_failure(problem)
                 return
+            # The keys of this process may be lost with the entries.
             if had is not None:
                 await self._lease.announce()
             self._live.found(live)

@@ -108,12 +108,15 @@ class Handshake:
         Raises:
             HandshakeRefused: the peer does not know the secret.
         """
+        # Constant time: the duration must not tell an attacker how many octets of a proof are right.
         if not hmac.compare_digest(proof, self._proof(not self._connects)):
             raise HandshakeRefused("it does not know the secret")
 
     def _proof(self, of_connecting_end: bool) -> bytes:
         first, second = (self.hello, self._heard) if self._connects else (self._heard, self.hello)
+        # The role is part of the proof: an attacker cannot return an end's own proof to it.
         role = b"connects" if of_connecting_end else b"accepts"
+        # Hashes of fixed length: no other division of the octets gives the same input.
         parts = role, self._certificate, hashlib.sha256(first).digest(), hashlib.sha256(second).digest()
         return hmac.digest(self._secret, b"\0".join(parts), "sha256")
 
