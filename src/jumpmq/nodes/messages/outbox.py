@@ -178,6 +178,7 @@ class Outbox:
         kept = {key: value for kind, key, value in definitions if kind == OUTBOX}
         if kept:
             self._source = uuid.UUID(kept["source"])
+            # A clock set back must not repeat numbers: the destination would skip new messages as known ones.
             self._next = max(self._next, kept["first"] + (1 << TICKS))
         queues = {one.id: one for host in topology.vhosts.values() for one in host.declared.values()}
         for one in [one for one in queues.values() if one.definition.before]:
@@ -187,6 +188,7 @@ class Outbox:
         for number in [number for number in batches if number & ON_WAY]:
             found = batches.pop(number)
             queue = queues.get(number ^ ON_WAY)
+            # The queue was deleted while this process was down: its messages go as if contained in it.
             if queue is None:
                 if self._store is not None:
                     self._store.drop_queue(number)
@@ -252,6 +254,7 @@ class Outbox:
         messages = enter_queue(messages, line, line.next)
         line.next += len(messages)
         if self._store is not None:
+            # In the same commit as the first message: a restart would otherwise send it again under another source.
             if not self._is_noted:
                 self._note_source(self._store, messages[0].seq)
             if kept := stored(messages):
@@ -374,6 +377,7 @@ class Outbox:
     def _send(self, home: int) -> None:
         """Send as much as allowed in flight."""
         way = self._ways[home]
+        # After a refusal a single slice is in flight, so that a home without room is not sent a whole window again.
         most = 1 if way.refusals else WINDOW
         while way.link is not None and not way.pausing and way.on_way_octets < most:
             shares = self._slice(way)
@@ -420,6 +424,7 @@ class Outbox:
     def _on_read(self, line: _Line, batch: Batch, found: list[list[Message]] | None) -> None:
         if line.gone or self._store is None or self._is_stopped:
             return
+        # Messages behind the batch wait: sent first, they would make the destination skip the batch's lower numbers.
         if found is None or (len(found[0]) < batch.remaining and self._store.is_unread(batch)):
             if not line.is_late:
                 log.error("the messages kept for %r cannot be read now, and wait", line.queue)
@@ -456,9 +461,11 @@ class Outbox:
     def _answered(self, link: Link, payload: memoryview) -> None:
         way = self._ways[link.peer]
         attempt, number, taken = SLICE_TAKEN.unpack(payload)
+        # An answer to an earlier attempt says nothing about slices that were taken back since.
         if attempt != way.attempt or way.link is not link:
             return
         if not taken:
+            # The destination drops all later slices of the attempt: these are sent again too, in order.
             way.pausing, way.refusals = True, way.refusals + 1
             _mark(way, number - 1)
             self._take_back(way)
@@ -494,12 +501,14 @@ class Outbox:
     def _end(self, line: _Line) -> None:
         """Remove a queue without messages in flight."""
         del self._lines[line.queue.id]
+        # The queue's next messages need higher numbers: the destination remembers the last number of the queue.
         self._next = max(self._next, line.next)
 
     def _take_back(self, way: _Way) -> None:
         """Prepare messages in flight to be sent again, in the same order."""
         way.attempt += 1
         while way.on_way:
+            # From the last slice to the first: each is put before those already put back.
             for line, share in reversed(way.on_way.pop()[2]):
                 line.earlier.extendleft(reversed(share))
                 self._make_due(line)

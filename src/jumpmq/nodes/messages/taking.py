@@ -106,11 +106,13 @@ class Taking:
         topology.listeners.append(self._follow)
         here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
         here |= {queue | AHEAD for queue in here}
+        # A queue that is moving away still takes messages that other homes sent to its former id.
         here |= {queue.id for host in topology.vhosts.values() for queue in host.departed.values()}
         for key, value in [(key, value) for kind, key, value in definitions if kind == kinds.TAKEN]:
             home, queue = map(int, key.split())
             if queue in here:
                 self._last.setdefault(queue, {})[home] = _Last(*value)
+            # No queue here has this id any more: the record would stay for ever.
             elif self._store is not None:
                 self._store.delete(kinds.TAKEN, key)
 
@@ -131,8 +133,10 @@ class Taking:
     def _take(self, link: Link, payload: memoryview) -> None:
         attempt, number, applied, source, queues = SLICE_HEAD.unpack_from(payload)
         answers = self._answers[link.peer]
+        # A slice behind a refused one would overtake it; the sender sends both again in a later attempt.
         if answers.is_refused(attempt):
             return
+        # Messages routed by a new ring must not arrive before the old ring's messages of the same keys.
         if self.is_short() or self.is_ahead(link.peer):
             answers.refuse(attempt, number)
             return
