@@ -186,6 +186,7 @@ class Fences:
         if (
             not self._is_shared
             and (exchange.vhost, exchange.name) not in self._open
+            # Without messages in any queue of the ring, no later message of a key can overtake an earlier one.
             and not any(isinstance(one, Queue) and one.message_count for one in destinations.values())
         ):
             return None
@@ -211,6 +212,7 @@ class Fences:
         if self.others is NO_OTHERS:
             self._note(change)
             return
+        # Recorded in the commit of the change: after a crash, the change continues to wait for the other homes.
         self._put_ring(change, is_coming=True)
         self._coming.append(change)
         self.others.wait(self._topology.deciding)
@@ -245,6 +247,7 @@ class Fences:
         where = change.vhost, change.exchange
         changes = self._open.setdefault(where, [])
         if len(changes) < MAX_OPEN:
+            # Each open change keeps a whole ring in memory, so their number has a limit.
             self._mark(change)
         else:
             log.warning(
@@ -262,6 +265,7 @@ class Fences:
         now = {} if exchange is None else exchange.placed()
         got = [(queue, name) for name in change.got if isinstance(queue := now.get(name), Queue)]
         for queue, name in got:
+            # A key may have come to the queue's predecessor by an earlier change: all open changes hold it back.
             for one in changes:
                 self._attach(one, queue, name)
             queue.renew_owners()
@@ -275,6 +279,7 @@ class Fences:
             declared = self._declared(change.vhost, queue_name, number)
             if declared is None:
                 continue
+            # The queue is at another home, which counts the messages; 1 stands for an unknown count until its answer.
             if declared.contents is None:
                 change.marks[name] = Mark(queue_name, number, 0, 1, ended)
             elif (barriers := declared.contents.barriers()) is not None and (

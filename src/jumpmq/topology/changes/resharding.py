@@ -104,6 +104,7 @@ def reshard(
         is_new = binding.destination in ended or binding.destination not in vhost.declared
         if is_new:
             yield DeclareQueue(_shard(state, exchange, after, binding.destination, home))
+        # A queue about to be deleted takes its bindings along, so that its replacement is bound again.
         if is_new or binding not in exchange.bindings:
             yield Bind(vhost.name, binding)
 
