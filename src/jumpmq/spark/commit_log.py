@@ -42,8 +42,10 @@ class CommitLog:
         last = max((int(name) for name in names if name.isdigit()), default=-1)
         if last <= self._seen:
             return None
+        # Spark writes `offsets/N` before a micro-batch and `commits/N` after it: only with both is the batch complete.
         with self._files.open_input_stream(f"{self._path}/offsets/{last}") as file:
             lines = file.read().decode().splitlines()
+        # After the read: a failed read is repeated at the next call.
         self._seen = last
         for line in lines:
             offset = _json(line)

@@ -272,6 +272,7 @@ class MessageWriter:
         """
         client, written = Client(self._options.broker, met=True), Written(writer=writer)
         begun = client.begin_batch(writer, batch, attempt, origin)
+        # Spark repeats a micro-batch if the driver ended between the sink's commit and Spark's own.
         if begun["complete"]:
             written.known = begun.get("rows") if origin else None
             if written.known is not None:
@@ -285,6 +286,7 @@ class MessageWriter:
             found = client.batch(writer, batch)["parts"].get(part)
             return found if found is not None and found["attempt"] == attempt else None
 
+        # The rows up to here equal those of an earlier attempt. A chunk of no rows reports that under this attempt.
         if part in earlier:
             place = {"first": rows.digest.rows, "rows": rows.digest.rows, "digest": rows.digest.hexdigest()}
             nothing = ipc_stream(pa.table({"body": pa.array([], pa.binary())}))
@@ -297,6 +299,7 @@ class MessageWriter:
                     raise
         if rows.ended:
             return written
+        # Other rows may have moved between partitions: nothing new is published until all published rows are found.
         if earlier:
             self._wait_until_found(client, writer, batch, attempt, earlier)
         return self._publish_rest(client, rows, query, written, reached)
@@ -332,6 +335,7 @@ class MessageWriter:
                 raise
             except JumpMQError:
                 place = reached()
+                # Speculative execution: another task of the same partition may have published this chunk meanwhile.
                 if place is None or place["rows"] <= rows.digest.rows:
                     raise
                 rows.skip_published(place, table)
@@ -366,6 +370,7 @@ class MessageWriter:
         except TooLarge:
             if len(table) == 1:
                 raise
+        # One half after the other: the digests of the rows are in the order of the partition.
         middle = len(table) // 2
         half = self._publish_chunk(client, table.slice(0, middle), before, query, written)
         return self._publish_chunk(client, table.slice(middle), half, query, written)
@@ -406,6 +411,7 @@ class BatchWriter(MessageWriter, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)
         self._require_same_rows([one for one in messages if isinstance(one, Written)])
+        # Only after all tasks have succeeded: a complete batch is skipped as a whole when it is repeated.
         if self._options.app is not None:
             self._client.complete_batch(self._writer, self._batch)
         self._forget()
@@ -485,6 +491,7 @@ class RowsDigest:
             lengths, octets = self._columns.setdefault(name, (hashlib.sha256(), hashlib.sha256()))
             found = batch.column(name)
             for column in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
+                # Lengths apart from octets: otherwise "ab", "c" and "a", "bc" would have equal digests.
                 lengths.update(_lengths(column))
                 values = column.buffers()[2]
                 if values is not None:

@@ -172,6 +172,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [[one.queue, done.get(one.queue), new[one.queue], one.first, one.count] for one in group]
             for group in pieces(known, Division.noted_in(end) or self._cut)
         ]
+        # A repeated micro-batch, whose reservations a restarted broker may not know yet, is not divided.
         if unknown := [[queue, done.get(queue), new[queue], 0, None] for queue in new if queue not in known]:
             groups.append(unknown)
         return [ReservedSlices(slices, session.group, self._epochs_of(slices)) for slices in groups]
