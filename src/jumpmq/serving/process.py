@@ -115,6 +115,7 @@ def start_again() -> NoReturn:
         _pause(pause, f"the process ended soon after its start {restarts} times; the next start is in {pause:g} s")
     logging.shutdown()
     sys.stdout.flush()
+    # A signal between here and the new run's handlers stays pending, instead of ending the process by default.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {RESTARTS: str(restarts)})
 
@@ -152,6 +153,7 @@ def _shut_down(descriptor: int) -> None:
             if one.family != socket.AF_UNIX and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 one.shutdown(socket.SHUT_RDWR)
         finally:
+            # The descriptor belongs to another object, which closes it.
             one.detach()
 
 
