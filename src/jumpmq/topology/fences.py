@@ -311,6 +311,7 @@ class Fences:
         return RingChange(vhost, exchange, number, since, placement, is_fed, lost, got)
 
     def _attach(self, change: RingChange, queue: Queue, name: str) -> None:
+        # A queue does not wait for its own marker: its messages before the marker are delivered in order anyway.
         if queue in change.gainers or not change.marks.keys() - {name}:
             return
         barriers = queue.barriers()
@@ -383,6 +384,7 @@ class Fences:
         change = self._find(mark)
         if change is not None and mark.name in change.sources:
             return change.marks[mark.name].left
+        # The change is not noted here yet: 0 would release the other home's queues too early.
         if mark.number >> PLACE_BITS > self._topology.applied or any(one.number <= mark.number for one in self._coming):
             return None
         return 0
@@ -392,6 +394,7 @@ class Fences:
         change = self._find(mark)
         there = None if change is None or mark.name in change.sources else change.marks.get(mark.name)
         if there is not None and there.left:
+            # The marker ends once, by `end`: until then its number stays above 0.
             there.left = max(1, left)
             if not left:
                 there.end()
@@ -441,6 +444,7 @@ class Fences:
             if kind in found:
                 found[kind][value["vhost"], value["exchange"], value["number"]].append(value)
         queues = {queue.id: queue for host in self._topology.vhosts.values() for queue in host.queues.values()}
+        # By number: later changes wait for earlier ones.
         for (vhost, exchange, number), [value] in sorted(found[FENCE_RING].items(), key=lambda one: one[0][2]):
             self._last[vhost, exchange] = number
             placement = restored(value["placement"])
@@ -455,6 +459,7 @@ class Fences:
             lifted: dict[int, list[str]] = defaultdict(list)
             for one in found[FENCE_MARK][vhost, exchange, number]:
                 ended = partial(self._ended, change, one["name"])
+                # The messages are not restored yet; `count_restored` counts them.
                 mark = Mark(one["source"], one["queue"], one["seq"], 1, ended)
                 mark.lifted_in.update(one["lifted"])
                 for queue_id in one["lifted"]:
@@ -482,6 +487,7 @@ class Fences:
                         barriers.markers.restore(mark)
                     else:
                         mark.end()
+                # The queue of this marker is deleted.
                 elif home_of(mark.queue_id) == self._topology.home:
                     mark.end()
         coming, self._coming = self._coming, []
