@@ -66,6 +66,7 @@ class RemoteQueue:
         """See :meth:`jumpmq.queues.Queue.end_return`."""
         self._returning -= 1
         if self._returned and not self._returning:
+            # Requeued together, in the queue's order: the queue's home puts them back in place.
             returned, self._returned = sorted(self._returned, key=attrgetter("seq")), []
             self._remote.settle(returned, Outcome.REQUEUED)
 

@@ -81,6 +81,7 @@ class StreamMoves:
         with self._turns.turn():
             for number, home in list(self._homes.items()):
                 queue = here.get(number)
+                # The stream was deleted, has moved already, or its destination has left the cluster meanwhile.
                 if queue is None or queue.contents is None or home not in topology.homes:
                     self._forget(number)
                 else:
@@ -139,6 +140,7 @@ class StreamMoves:
     async def _move(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
         try:
             await self._copy(queue, stream, home)
+            # Asked after the copy, which takes long: a reader group may have begun meanwhile.
             if (group := self._readers.reader_of(queue.name, queue.vhost)) is not None:
                 raise CopyRefused(f"reader group '{group}' has messages of it")
             self._tasks.wait(queue, "a change of definitions")
@@ -159,6 +161,7 @@ class StreamMoves:
                 before = stream.extents
                 octets = sum(extent.size for extent in before)
                 await self._offers.copied(stream, home, 0, partial(self._tell, queue, home, octets))
+                # Publishing goes on during each round; the last octets are copied while the stream's messages wait.
                 if _added(before, stream.extents) <= self._near:
                     return
         finally:

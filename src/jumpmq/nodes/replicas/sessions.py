@@ -188,6 +188,7 @@ class ReplicaSessions:
             return
         session = self._sessions.setdefault((home, at), _ReplicaSession())
         session.timer = None
+        # A HELLO without an answer starts the session already; a further one would need a further answer.
         if session.sent == session.received or session.me != party.me:
             self._say(home, at, session)
         self._answer(home, at, session)

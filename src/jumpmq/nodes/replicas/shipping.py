@@ -143,6 +143,7 @@ class Shipping:
         try:
             while follower.at < follower.until:
                 stretch = self._stretch_at(follower.at)
+                # Cleared before the wait, without an `await` between: a wake-up that comes now is not lost.
                 if stretch is None or follower.waits:
                     follower.wake.clear()
                     await follower.wake.wait()

@@ -62,8 +62,10 @@ class HandOver:
         """
         self._topology, self._secret = topology, secret.encode()
         path = self._path(self._home)
+        # A killed process leaves its socket's file, and `bind` refuses an existing one.
         path.unlink(missing_ok=True)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        # The socket accepts clients with the state that the sender claims: only the broker's own user may connect.
         before = os.umask(0o177)
         try:
             self._listening.bind(str(path))
@@ -131,6 +133,7 @@ class HandOver:
         sender.close()
         clients = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         size = len(self._secret)
+        # The receiver trusts the state in the packet: only processes of this broker know the secret.
         if clients and hmac.compare_digest(packet[:size], self._secret):
             taken(clients.pop(), packet[size:])
         for client in clients:
