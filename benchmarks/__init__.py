@@ -1,1 +1,1 @@
-"""What is measured, and the brokers it is measured on."""
+"""Benchmarks of JumpMQ, alone and next to other brokers."""

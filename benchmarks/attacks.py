@@ -1,11 +1,11 @@
-"""What others wait while somebody does harm: a probe sends a message there and back, again and again.
+"""Latency of a bystander's messages while another client attacks the broker.
 
     python -m benchmarks.attacks [--seconds N] [--only NAME ...]
 
-Each attack goes on for so long, from a process of its own. Printed are how often it was made, and the median, the
-99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. What broker and probe waited for a
-processor, because others had them all, is taken off: a machine that is busy otherwise does not count. The first line is
-to compare with: no attack.
+Each attack runs for N seconds, in a process of its own. A probe sends a message through the broker and waits for its
+delivery, repeatedly. Printed are the number of repetitions of the attack, and the median, 99.9th percentile and maximum
+of the probe's latency, in milliseconds. Time in which broker and probe waited for a processor is subtracted, so that
+other load on the machine does not count. The first line is the baseline without an attack.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LARGEST = 16 << 20
 
 
 class Clock:
-    """How long an attack goes on.
+    """Deadline of an attack.
 
     Attributes:
-        until: its end, by the monotonic clock.
+        until: end of the attack, by the monotonic clock.
     """
 
     until = 0.0
@@ -56,7 +56,7 @@ class Clock:
 
 
 Attack = Callable[[JumpMQ, Clock], Iterator[None]]
-"""Is made ready up to its first yield, and made once by each further one, as long as the clock goes on."""
+"""A generator: sets up until the first yield, then attacks once per iteration until the deadline."""
 
 
 def nothing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
@@ -67,7 +67,7 @@ def nothing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def regex_listing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """A list is asked for by an expression that backtracks for ever."""
+    """Request a list with a regular expression of exponential backtracking."""
     session, url = _session(), f"http://{HOST}:{broker.http_port}/api/exchanges"
     yield
     while clock.goes_on:
@@ -76,7 +76,7 @@ def regex_listing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def regex_policy(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """A policy is set with such an expression."""
+    """Set a policy with a regular expression of exponential backtracking."""
     session, url = _session(), f"http://{HOST}:{broker.http_port}/api/policies/%2F/hostile"
     yield
     while clock.goes_on:
@@ -115,7 +115,7 @@ def header_bindings(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def fanout(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """Runs of messages go to 500 queues each."""
+    """Publish batches of messages to an exchange with 500 queues."""
     connection = Connection(Address(broker.port))
     connection.declare_exchange("hostile.fanout", "fanout")
     queues = [f"hostile.q{number}" for number in range(FANOUT)]
@@ -131,7 +131,7 @@ def fanout(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def invented_users(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """700 clients at once log in as users whom nobody knows."""
+    """Log in with 700 clients at once, as unknown users."""
     yield
     while clock.goes_on:
         with contextlib.ExitStack() as stack:
@@ -143,7 +143,7 @@ def invented_users(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def bad_logins(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """One client guesses at guest's password over both ports; beside it guest logs in by the right one."""
+    """Guess guest's password over both ports, while guest logs in with the correct password."""
     yield
     while clock.goes_on:
         with contextlib.ExitStack() as stack:
@@ -188,7 +188,7 @@ ATTACKS: dict[str, Attack] = {
     )
 }
 CONFINED = {"silent_sockets"}
-"""Those on a broker that may open few files."""
+"""Attacks on a broker with a low limit of open files."""
 
 
 def _session() -> requests.Session:
@@ -214,25 +214,25 @@ def _start_ok(user: str, password: str) -> bytes:
 def _publish(
     connection: Connection, exchange: str, key: str, properties: bytes, run: int, clock: Clock
 ) -> Iterator[None]:
-    """Publish runs of messages, each when the one before was read."""
+    """Publish batches of messages, each after the broker has read the previous batch."""
     header = struct.pack(">HHQ", 60, 0, 1) + (properties or b"\0\0")
     publish = method(1, 60, 40, b"\0\0" + short(exchange) + short(key) + b"\0")
     octets = (publish + frame(HEADER, 1, header) + frame(BODY, 1, b"x")) * run
     while clock.goes_on:
         connection.send(octets)
-        connection.prefetch(0)  # is answered when all before it is done
+        connection.prefetch(0)  # answered after all earlier frames are processed
         yield
 
 
 class Confined(JumpMQ):
-    """A broker that may open 128 files."""
+    """A broker limited to 128 open files."""
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
         super()._launch(["prlimit", f"--nofile={FILES}:{FILES}", *command], environment)
 
 
 def run(name: str, seconds: float) -> None:
-    """One attack on a broker of its own; prints its line."""
+    """Run one attack on a new broker, and print its line."""
     with (Confined if name in CONFINED else JumpMQ)() as broker:
         here, there = multiprocessing.Pipe()
         probing = multiprocessing.Process(target=probe, args=(broker.port, there, broker.pid), daemon=True)

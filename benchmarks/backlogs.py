@@ -1,10 +1,10 @@
-"""What a live broker holds, and how soon it is there again, with much of everything.
+"""Memory and restart time of a broker with large backlogs.
 
     python -m benchmarks.backlogs [--scale PART] [--only NAME ...]
 
-Each case has a broker of its own. Printed are the most that was resident while it was filled, what is resident then,
-the seconds until clients are let in again after a kill, and what is resident then. Where more is held than the memory
-limit lets, that is 200 MB, and the most may be 150 MB above it.
+Each case has a broker of its own. Printed are the peak of resident memory while the broker is filled, resident memory
+afterwards, the seconds from a kill until clients are accepted again, and resident memory then. The memory limit is
+200 MB; the peak may exceed the limit by 150 MB.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST_QUEUES = 10_000
 
 
 class Filled:
-    """A broker with a case's messages in it.
+    """A broker filled with a case's messages.
 
     Args:
-        scale: the part of each case's messages that is there.
+        scale: fraction of each case's number of messages.
     """
 
     def __init__(self, broker: JumpMQ, scale: float) -> None:
@@ -67,7 +67,7 @@ class Filled:
         return self._confirmed("confirm", 10_000_000)
 
     def a_million_singly(self) -> str:
-        """The same, each confirmed before the next of its connection."""
+        """A million messages, each confirmed before the next of its connection."""
         return self._confirmed("singly", 1_000_000)
 
     def _confirmed(self, scenario: str, messages: int) -> str:
@@ -84,7 +84,7 @@ class Filled:
         return f"{queues * 40_000 / 1e6:.0f} MB of bodies"
 
     def unacknowledged(self) -> str:
-        """100 million octets, transient, of 100 octets each."""
+        """A million unacknowledged transient messages of 100 octets."""
         count = self.count(1_000_000)
         self.publish(QUEUE, count, bytes(100), 1000, persistent=False)
         self.holder = Connection(Address(self.broker.port))
@@ -139,7 +139,7 @@ class Scales(threading.Thread):
 
 
 def measure(name: str, scale: float) -> None:
-    """Fills a broker, kills it, and starts it again."""
+    """Fill a broker, kill it, and restart it."""
     with JumpMQ(arguments=["--memory-limit", str(LIMIT)]) as broker:
         scales = Scales(broker)
         scales.start()

@@ -1,11 +1,11 @@
-"""The least that a server can do for a confirm: what the load generator sends is read, appended, synced and answered.
+"""A lower bound for a confirm: a server that only reads, appends, syncs and answers the load generator's messages.
 
-It speaks just enough AMQP for ``benchmarks.load confirm`` and ``singly``: every method is answered, nothing is routed
-or kept. One process, one thread, an epoll loop: whoever has sent something is read, all of it is appended and synced at
-once, and each is answered. What it reaches, this generator on this machine can reach at most.
+The server speaks the subset of AMQP of ``benchmarks.load confirm`` and ``singly``: every method is answered, no message
+is routed or kept. One process with one thread runs an epoll loop: each round reads all ready clients, appends and syncs
+their octets at once, and answers each client. Its rate is the maximum of this generator on this machine.
 
-With followers, what was read is sent to them before it is appended, and answered once all of them have synced it: the
-least that copies can cost. A follower is a process that receives, appends, syncs and answers, over TCP without TLS.
+With followers, the octets are sent to the followers before the append, and answered after all followers have synced
+them: a lower bound for copies. A follower is a process that receives, appends, syncs and answers, over TCP without TLS.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NUMBERS = struct.Struct(">HH")
 LENGTH = struct.Struct("=Q")
 CONFIRM = struct.Struct(">BHIIQBB")
 LEAST_ROOM = 1 << 16
-"""Octets of the buffer below which a round reads nobody else."""
+"""Octets of free buffer below which a round reads from no further client."""
 FILE_SIZE = 64 << 20
-"""Octets after which the file begins anew. They are written before the first confirm: no block becomes part of it."""
+"""Octets after which the file is overwritten from its start. They are allocated before the first confirm."""
 
 
 @contextmanager
 def bare_server(followers: int = 0) -> Iterator[int]:
-    """The server in a process of its own, like each of its followers; gives its port."""
+    """Run the server and its followers, each in a process of its own. Return the server's port."""
     with ExitStack() as stack:
         links = [stack.enter_context(_follower()) for _ in range(followers)]
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -74,7 +74,7 @@ def _serve(listener: socket.socket, followers: list[socket.socket]) -> None:
 
 
 def _follow(listener: socket.socket) -> None:
-    """Append and sync all that has come, and answer how many octets that was, until the connection ends."""
+    """Append and sync received octets, and answer with their number, until the connection ends."""
     connection, _ = listener.accept()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(BUFFER_SIZE))
@@ -93,10 +93,10 @@ def _log() -> Iterator[_Log]:
 
 
 class _Log:
-    """A file that is written round and round.
+    """A log file of fixed size, overwritten in a circle.
 
     Args:
-        file: its descriptor; it has ``FILE_SIZE`` octets.
+        file: file descriptor; the file has ``FILE_SIZE`` octets.
     """
 
     def __init__(self, file: int) -> None:
@@ -104,7 +104,7 @@ class _Log:
         self._offset = 0
 
     def append(self, octets: memoryview) -> None:
-        """Write octets, and sync them."""
+        """Write and sync octets."""
         if self._offset + len(octets) > FILE_SIZE:
             self._offset = 0
         os.pwrite(self._file, octets, self._offset)
@@ -113,14 +113,14 @@ class _Log:
 
 
 class _Server:
-    """All connections.
+    """All connections of the server.
 
     Args:
-        log: that is appended to.
-        followers: connections to processes that append as well.
+        log: receives the published octets.
+        followers: connections to the processes with copies.
 
     Attributes:
-        ready: how many messages the first queue is said to hold.
+        ready: number of messages reported for the first queue.
     """
 
     def __init__(self, listener: socket.socket, log: _Log, followers: list[socket.socket]) -> None:
@@ -131,7 +131,7 @@ class _Server:
         self._buffer = memoryview(bytearray(BUFFER_SIZE))
 
     def serve(self) -> None:
-        """Round after round: read whoever has sent something, append all that was published, sync, and answer each."""
+        """Loop: read all ready clients, append the published octets, sync, and answer each client."""
         conversations: dict[int, Conversation] = {}
         with select.epoll() as poll:
             poll.register(self._listener, select.EPOLLIN)
@@ -157,7 +157,7 @@ class _Server:
                         conversation.confirm(conversation.published)
 
     def _keep(self, filled: int) -> None:
-        """Append what was read here and at each follower."""
+        """Append the octets of the buffer here and at each follower."""
         for follower in self._followers:
             follower.sendall(self._buffer[:filled])
         self._log.append(self._buffer[:filled])
@@ -181,7 +181,7 @@ class ConversationServer(Protocol):
 
 
 class ConversationSocket(Protocol):
-    """The part of a socket that a conversation needs."""
+    """The socket methods used by a conversation."""
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
     def send(self, data: bytes, /) -> object: ...
@@ -228,14 +228,14 @@ class Conversation:
         self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, published, multiple, 0xCE))
 
     def _publishes(self, octets: memoryview) -> int:
-        """Counts the publishes that begin the octets, all of one size; returns how long they are."""
+        """Count the leading publishes, all of one size. Return their length in octets."""
         if len(octets) < FRAME.size + NUMBERS.size or octets[0] != METHOD:
             return 0
         if NUMBERS.unpack_from(octets, FRAME.size) != PUBLISH:
             return 0
         if not self._size:
             end = 0
-            for _ in range(3):  # method, header, body: the generator's small messages have one frame each
+            for _ in range(3):  # method, header, body: a small message of the generator has one frame of each
                 if len(octets) < end + FRAME.size:
                     return 0
                 end += FRAME.unpack_from(octets, end)[2] + FRAME_OVERHEAD
@@ -246,7 +246,7 @@ class Conversation:
         return whole * self._size
 
     def _methods(self, octets: bytes) -> int:
-        """Answers the whole methods that begin the octets; returns how long they are."""
+        """Answer the leading complete methods. Return their length in octets."""
         if octets.startswith(HEADER):
             self._connection.sendall(START)
             return len(HEADER)

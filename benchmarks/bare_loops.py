@@ -1,8 +1,8 @@
-"""The bare server with followers (``benchmarks/bare.py``), made as a broker in Python has to be made.
+"""The bare server with followers (``benchmarks/bare.py``), under the constraints of a broker in Python.
 
-Each process has an event loop, uvloop's, instead of blocking calls. The followers are reached through TLS 1.3, and each
-process writes and syncs in a compiled thread, so that a slow disk does not stop the loop. Nothing else is done: it
-tells what these parts cost on this machine, with all processes on its cores and all files on its disk.
+Each process has a uvloop event loop instead of blocking calls. The followers are reached through TLS 1.3, and each
+process writes and syncs in a compiled thread, so that a slow disk does not block the loop. The server does no further
+work: it measures the cost of these parts, with all processes on the cores of one machine and all files on one disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jumpmq.store._worker import Worker
 
 @contextmanager
 def bare_loops(followers: int) -> Iterator[int]:
-    """The server in a process of its own, like each of its followers; gives its port."""
+    """Run the server and its followers, each in a process of its own. Return the server's port."""
     with ExitStack() as stack:
         certificate = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "certificate.pem"
         trustme.CA().issue_cert("follower").private_key_and_cert_chain_pem.write_to_path(certificate)
@@ -40,10 +40,10 @@ def bare_loops(followers: int) -> Iterator[int]:
 
 
 class _LoopLog:
-    """A file that is written round and round, by a thread.
+    """A log file of fixed size, overwritten in a circle by a thread.
 
     Args:
-        on_synced: called in the event loop when an append is on disk.
+        on_synced: called in the event loop after each sync.
     """
 
     def __init__(self, on_synced: Callable[[], None]) -> None:
@@ -85,12 +85,12 @@ def _follow(listener: socket.socket, certificate: Path) -> None:
 
 
 class _LoopFollower(asyncio.Protocol):
-    """Appends what comes, and answers how many octets that was."""
+    """Append received octets, and answer with their number."""
 
     def __init__(self) -> None:
         self._log = _LoopLog(self._synced)
-        self._waiting = b""  # octets that came while others are written
-        self._written = 0  # octets of those
+        self._waiting = b""  # octets received during the write
+        self._written = 0  # number of octets in the write
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = _without_delay(transport)
@@ -129,14 +129,14 @@ def _serve(listener: socket.socket, followers: list[int]) -> None:
 
 
 class _LoopServer:
-    """Rounds of publishes: each is sent to the followers, appended, and confirmed when all have answered.
+    """Rounds of publishes: sent to the followers, appended, and confirmed after all answers.
 
     Args:
-        followers: how many there are.
+        followers: number of followers.
 
     Attributes:
-        ready: how many messages the first queue is said to hold.
-        transports: to followers.
+        ready: number of messages reported for the first queue.
+        transports: connections to the followers.
     """
 
     def __init__(self, followers: int) -> None:
@@ -144,8 +144,8 @@ class _LoopServer:
         self.transports: list[asyncio.Transport] = []
         self._followers = followers
         self._log = _LoopLog(lambda: self.kept(0))
-        self._waiting: dict[Conversation, bytes] = {}  # what was published meanwhile
-        self._round: list[tuple[Conversation, int]] = []  # who waits for which confirm
+        self._waiting: dict[Conversation, bytes] = {}  # octets published during the current round
+        self._round: list[tuple[Conversation, int]] = []  # with the numbers of confirms
         self._unkept = 0  # octets of the round, at all followers, that are not known to be on disk
         self._is_kept = True  # whether the round is on the disk of this process
 
@@ -194,7 +194,7 @@ class _FollowerAnswers(asyncio.Protocol):
 
 
 class _LoopClient(asyncio.Protocol):
-    """A connection of the load generator; a conversation takes it for its socket."""
+    """A connection of the load generator, as the socket of a conversation."""
 
     def __init__(self, server: _LoopServer) -> None:
         self._server = server

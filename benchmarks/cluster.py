@@ -1,11 +1,11 @@
-"""A cluster of three nodes beside RabbitMQ's: what crosses nodes, what stays on one, and what definitions cost.
+"""A cluster of three nodes next to RabbitMQ's: messages between nodes and on one node, and definitions.
 
     python -m benchmarks.cluster [-n MESSAGES]
 
-All nodes are on this machine, JumpMQ's with an etcd of one member whose disk is asked. A queue is at the node where it
-was declared, as RabbitMQ's classic queues are. Rates are of whole runs: until the last message was confirmed, or came.
-At the end a fourth node joins, from the start of its process until it serves clients with all that there is. Work on
-one node is measured on a broker without a cluster, too, with the processor time that either takes for a message.
+All nodes are on this machine; JumpMQ's cluster has an etcd of one member, which syncs. A queue is at the node of its
+declaration, as a classic queue of RabbitMQ. A rate covers a whole run: until the last confirm, or the last delivery.
+At the end a fourth node joins: measured from the start of its process until it serves clients with all definitions.
+Work on one node is also measured on a broker without a cluster, together with the processor time per message.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ DECLARED_ALONE = 200
 DECLARED_TOGETHER = 1000
 DECLARERS = 16
 QUEUES, BINDINGS = 1000, 10_000
-"""Definitions that there are when a fourth node joins."""
+"""Definitions present when the fourth node joins."""
 NEAR = "publish to a queue of the same node, messages/s", "consume from it, messages/s"
 CPU = "processor time of both for a message, us"
 JOINING = f"a fourth node joins {QUEUES:,} queues and {BINDINGS:,} bindings, s"
 
 
 Cluster = tuple[Sequence[BrokerProcess], Callable[[], BrokerProcess]]
-"""Three nodes, and a function that starts a fourth."""
+"""Three nodes, and a factory of a fourth node."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def load_of(node: BrokerProcess, exchange: str, count: int) -> Load:
 
 
 def prepare(nodes: Sequence[BrokerProcess], exchange: str, homes: Sequence[int]) -> list[str]:
-    """Declare a hash exchange with a queue at each of these nodes; returns by what :func:`load_of` finds the queues."""
+    """Declare a hash exchange with a queue at each of the given nodes. Return the names for :func:`load_of`."""
     names = [exchange if len(homes) == 1 else f"{exchange}.{home}" for home in homes]
     for name, home in zip(names, homes, strict=True):
         with closing(Connection(Address(nodes[home].port))) as connection:
@@ -102,12 +102,12 @@ def consume(nodes: Sequence[BrokerProcess], name: str, count: int) -> float:
 
 
 def spread(nodes: Sequence[BrokerProcess], count: int) -> float:
-    """Messages a second through a hash exchange over all nodes' queues, each consumed at its node."""
+    """Messages per second through a hash exchange over the queues of all nodes, each consumed at its node."""
     names = prepare(nodes, RING, range(NODES))
     with closing(Connection(Address(nodes[0].port))) as connection:
-        connection.declare_queue(f"{RING}.q0")  # which a publisher asks for at its end
+        connection.declare_queue(f"{RING}.q0")  # for the publisher's passive declaration at its end
     publishing = publisher(load_of(nodes[0], RING, count), 0)
-    together([publishing])  # so that consumers know how many to wait for
+    together([publishing])  # consumers need the number of messages in advance
     roles = [publishing]
     for name, node in zip(names, nodes, strict=True):
         with closing(Connection(Address(node.port))) as connection:
@@ -118,7 +118,7 @@ def spread(nodes: Sequence[BrokerProcess], count: int) -> float:
 
 
 def declare_alone(nodes: Sequence[BrokerProcess]) -> float:
-    """Milliseconds of one declaration, p50."""
+    """Median time of one declaration, in milliseconds."""
     times = []
     with closing(Connection(Address(nodes[0].port))) as connection:
         for number in range(DECLARED_ALONE):
@@ -129,7 +129,7 @@ def declare_alone(nodes: Sequence[BrokerProcess]) -> float:
 
 
 def declare_together(nodes: Sequence[BrokerProcess]) -> float:
-    """Declarations a second of many clients, each at one of the nodes."""
+    """Declarations per second of many clients, distributed over the nodes."""
 
     def work(client: int) -> None:
         with closing(Connection(Address(nodes[client % NODES].port))) as connection:
@@ -146,7 +146,7 @@ def declare_together(nodes: Sequence[BrokerProcess]) -> float:
 
 
 def fill(node: BrokerProcess) -> None:
-    """Declare what a fourth node is to know."""
+    """Declare the definitions that the fourth node receives."""
     names = [f"many-{number}" for number in range(QUEUES)]
     each = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
     bindings = [
@@ -164,7 +164,7 @@ def fill(node: BrokerProcess) -> None:
 
 
 def joined(nodes: Sequence[BrokerProcess], make: Callable[[], BrokerProcess]) -> float:
-    """Seconds until another node serves clients with all that there is."""
+    """Seconds until a new node serves clients with all definitions."""
     fill(nodes[0])
     node = make()
     try:
@@ -178,7 +178,7 @@ def joined(nodes: Sequence[BrokerProcess], make: Callable[[], BrokerProcess]) ->
 
 
 def near(nodes: Sequence[BrokerProcess], count: int) -> dict[str, float]:
-    """The lines of work on one node."""
+    """Rates and processor time of work on one node."""
     cpu = nodes[0].cpu_seconds()
     found = {NEAR[0]: publish(nodes, "near", 0, count), NEAR[1]: consume(nodes, "near", count)}
     return found | {CPU: (nodes[0].cpu_seconds() - cpu) / count * 1e6}

@@ -1,9 +1,9 @@
 """Compare JumpMQ with RabbitMQ on this machine: the same load on both in turn, and the ratios.
 
-RabbitMQ takes part where it is installed. Both brokers run throughout, and the one that is not measured idles
-beside the other: neither starts cold in every round, and the little that an idle RabbitMQ costs is to JumpMQ's
-disadvantage. (Freezing it with SIGSTOP would cost nothing, but RabbitMQ seemed slower after a thaw.) The brokers
-alternate within a round, so that what else the machine does meets both; every figure is the median over the rounds.
+RabbitMQ takes part where it is installed. Both brokers run throughout, and the broker without load idles: neither
+starts cold in a round, and the small cost of an idle RabbitMQ is to JumpMQ's disadvantage. (Freezing RabbitMQ with
+SIGSTOP would cost nothing, but RabbitMQ seemed slower after a thaw.) The brokers alternate within a round, so that
+other load on the machine affects both; every figure is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ README = Path(__file__).parent / "README.md"
 
 
 class Comparison:
-    """The brokers, what was measured on them, and how far it has come.
+    """The brokers, their measurements, and the progress of the comparison.
 
     Args:
-        console: where progress goes.
+        console: output for the progress.
         n: messages of a throughput run.
-        rounds: how often everything is measured.
-        seconds: how long a latency run publishes.
+        rounds: number of repetitions of each measurement.
+        seconds: duration of publishing in a latency run.
     """
 
     def __init__(self, console: Console, n: int, rounds: int, seconds: float) -> None:
@@ -78,7 +78,7 @@ class Comparison:
         return f"{broker.name}: {shown}"
 
     def _load(self, arguments: Iterable[str], broker: BrokerProcess) -> dict[str, float] | None:
-        """The figures that the load generator prints, or None if it failed, which the user is told."""
+        """Return the load generator's figures, or print its error and return None."""
         command = [sys.executable, "-m", "benchmarks.load", *self._sizes, *arguments, "--port", str(broker.port)]
         finished = subprocess.run(command, cwd=README.parent.parent, capture_output=True, text=True)
         if finished.returncode == 0:
@@ -92,7 +92,7 @@ class Comparison:
 
 @contextmanager
 def computing(processes: int) -> Iterator[None]:
-    """So many processes compute within the block, as fast as they can."""
+    """Run processes that each occupy a processor within the block."""
     running = [subprocess.Popen(ending_with_us([sys.executable, "-c", "while True: pass"])) for _ in range(processes)]
     try:
         yield
@@ -103,7 +103,7 @@ def computing(processes: int) -> Iterator[None]:
 
 
 def compare(options: argparse.Namespace, console: Console) -> Results:
-    """Measures everything that the options ask for."""
+    """Run the measurements selected by the options."""
     comparison = Comparison(console, options.n, options.rounds, options.seconds)
     scenarios = [each for each in SCENARIOS if each.arguments[0] in options.only]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -126,7 +126,7 @@ def compare(options: argparse.Namespace, console: Console) -> Results:
 
 
 def participants(alone: str | None, console: Console) -> list[type[BrokerProcess]]:
-    """The brokers to measure: those that are installed, or the one that was asked for."""
+    """Return the brokers to measure: all installed brokers, or the requested broker alone."""
     available = RabbitMQ.available()
     if not available:
         console.print(f"[yellow]{available.reason}: there is nothing to compare with")

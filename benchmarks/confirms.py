@@ -29,7 +29,7 @@ DISK = "disk, one by one"
 BARE = "bare server"
 
 WINDOWS = {1: 0.01, 10: 0.05, 100: 0.3, 1000: 1.0}
-"""Unconfirmed messages at most, and the share of the messages that such a run sends."""
+"""Maximum number of unconfirmed messages, and the fraction of the messages for such a run."""
 
 TARGETS = {
     1: ((1.5, "RabbitMQ"), (0.8, DISK)),
@@ -37,12 +37,12 @@ TARGETS = {
     100: ((1.0, "Redis"),),
     1000: ((2.0, "Redis"),),
 }
-"""How many times the rate of whom is wanted, by window."""
+"""By window: the required ratio to the rate of each named competitor."""
 
 CROWD = ("singly", "--connections", "1000", "--publishers", "2")
 CROWD_SHARE = 0.15
 CROWD_TARGETS = ((2.0, "RabbitMQ"),)
-"""Of many connections that wait for the confirm of one message each: as of the windows."""
+"""The required ratio where each of many connections waits for the confirm of one message."""
 
 BODY = os.urandom(100)
 
@@ -59,7 +59,7 @@ def broker_rate(port: int, count: int, *arguments: str) -> float:
 
 @contextmanager
 def redis() -> Iterator[int]:
-    """A Redis server that syncs before it answers; gives its port."""
+    """Run a Redis server that syncs before each answer. Return its port."""
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         options = [
@@ -92,7 +92,7 @@ def redis() -> Iterator[int]:
 
 
 def redis_rate(port: int, window: int, count: int) -> float:
-    """Entries of a stream that are acknowledged a second."""
+    """Acknowledged entries of a stream per second."""
     entry = b"*5\r\n$4\r\nXADD\r\n$6\r\nstream\r\n$1\r\n*\r\n$1\r\nb\r\n$100\r\n" + BODY + b"\r\n"
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -108,7 +108,7 @@ def redis_rate(port: int, window: int, count: int) -> float:
 
 
 def disk_rate(count: int) -> float:
-    """Appends of 200 octets a second, each synced."""
+    """Synced appends of 200 octets per second."""
     with tempfile.TemporaryDirectory() as directory, (Path(directory) / "file").open("wb", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, 4 << 20)
         octets = os.urandom(200)
@@ -148,7 +148,7 @@ def main() -> None:
 
 
 def show(title: str, rates: dict[str, list[float]], targets: tuple[tuple[float, str], ...]) -> None:
-    """Prints the medians, the ratios that are wanted and those that are there."""
+    """Print the medians, and the required and the measured ratios."""
     medians = {name: statistics.median(found) for name, found in rates.items()}
     parts = []
     for times, name in targets:

@@ -41,17 +41,17 @@ SLOTS = [Field("x-slots", "I", 64)]
 SINGLE_ACTIVE = [Field("x-single-active-consumer", "t", True)]
 GROUP = [Field("x-consumer-group", "S", "members"), Field("x-rebalance-delay", "I", 200)]
 GATHERING = 1.5
-"""Seconds until the members that have come have their units."""
+"""Seconds until new members have their partitions."""
 
 RATE = 200_000
 SECONDS = 4
-"""For how long messages come at that rate."""
+"""Duration of publishing at ``RATE``, in seconds."""
 
 JOINS_AFTER = 1.5
-"""Seconds of these until the other member joins."""
+"""Seconds after the start until the second member joins."""
 
 Consumption = tuple[list[str], list[Field]]
-"""Of one connection: what it consumes, and the arguments."""
+"""The queues and the consume arguments of a connection."""
 
 
 # --- roles ---
@@ -93,7 +93,7 @@ def consumers(broker: BrokerProcess, consumed: list[Consumption], n: int, prefet
 
 
 def subscribed(broker: BrokerProcess, names: list[str], arguments: list[Field], prefetch: int) -> Deliveries:
-    """A connection that consumes."""
+    """A connection with consumers."""
     connection = Connection(Address(broker.port))
     connection.prefetch(prefetch)
     for name in names:
@@ -103,8 +103,10 @@ def subscribed(broker: BrokerProcess, names: list[str], arguments: list[Field], 
 
 
 def timing_members(broker: BrokerProcess, n: int, joins: bool) -> Role:
-    """Consumes ``n`` messages as a member, joined by another if asked for, each read acknowledged at once; notes when
-    each message came, and at whom."""
+    """Return a role that consumes ``n`` messages as a member, optionally joined by a second member.
+
+    A batch of messages is acknowledged at once. The role notes the time and the member of each message.
+    """
 
     def run(gate: Barrier) -> Figures:
         first = subscribed(broker, ["q00"], GROUP, 0)
@@ -143,7 +145,7 @@ def timing_members(broker: BrokerProcess, n: int, joins: bool) -> Role:
 
 @contextmanager
 def bound(broker: BrokerProcess, kind: str, count: int, arguments: list[Field], key: str = "1") -> Iterator[list[str]]:
-    """Queues that are bound to an exchange, for a measurement."""
+    """Declare and bind the queues of a measurement."""
     names = [f"q{number:02}" for number in range(count)]
     connection = Connection(Address(broker.port))
     connection.declare_exchange(EXCHANGE, kind)
@@ -160,13 +162,13 @@ def bound(broker: BrokerProcess, kind: str, count: int, arguments: list[Field], 
 
 
 def through_one(broker: BrokerProcess, n: int, slots: list[Field], group: list[Field]) -> float:
-    """Messages a second through one queue to 16 consumers."""
+    """Messages per second through one queue to 16 consumers."""
     with bound(broker, "fanout", 1, slots) as names:
         return rate(n, together([publisher(broker, n), consumers(broker, [(names, group)] * MEMBERS, n)]))
 
 
 def through_ring(broker: BrokerProcess, n: int) -> float:
-    """Messages a second through a hash exchange with 16 queues, each consumed by one of 16 at a time."""
+    """Messages per second through a hash exchange with 16 queues, each with one active consumer."""
     grouped = isinstance(broker, JumpMQ)
     with bound(broker, "x-consistent-hash", MEMBERS, [] if grouped else SINGLE_ACTIVE) as names:
         consumed: list[Consumption] = [([name, names[place - 1]], []) for place, name in enumerate(names)]

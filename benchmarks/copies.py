@@ -42,20 +42,20 @@ from jumpmq.testing import JumpMQ, RabbitMQ, free_ports
 from jumpmq.testing.etcd import etcd, is_installed
 
 WINDOWS = {1: 0.02, 100: 0.3, 1000: 1.0}
-"""Unconfirmed messages at most, and the share of the messages that such a run sends."""
+"""Maximum number of unconfirmed messages, and the fraction of the messages for such a run."""
 
 PATIENCE = 60
 LOOK, BEFORE = 0.02, 5.0
 """Seconds between two looks at the copies, and for which a bystander publishes before a copy is made."""
 
 NEAR = 1 << 20
-"""Octets that a copy lacks which is up to date, give or take what was written just now."""
+"""Octets that an up-to-date copy may lack because of current writes."""
 
 BODY_OCTETS = 100_000
-"""Octets of a body that a copy has to be made of."""
+"""Octets of a body in the home that is copied."""
 
 VHOST = "quorum"
-"""Virtual host of RabbitMQ whose queues are quorum queues."""
+"""Virtual host of RabbitMQ with quorum queues."""
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def nodes_with_copies() -> Iterator[list[JumpMQ]]:
 
 
 class Bystander:
-    """Publishes persistent messages to a queue of its own, each when the one before is confirmed, from now on."""
+    """Publishes persistent messages to its own queue, each after the previous confirm, from its creation on."""
 
     def __init__(self, port: int) -> None:
         self._waits: list[float] = []
@@ -168,7 +168,7 @@ def _until(client: ManagementClient, is_so: Callable[[Any], bool]) -> None:
 
 
 def print_caught_up(nodes: list[JumpMQ], megabytes: int) -> None:
-    """Print how fast copies are made, and what a bystander waits."""
+    """Print the speed of making copies, and the latency of a bystander."""
     print(f"| a third copy, {megabytes:,} MB | MB/s | with a bystander | its confirm before, ms | meanwhile |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, of_files in ("made of files", True), ("brought up to date", False):
@@ -189,12 +189,12 @@ def lost(nodes: list[JumpMQ]) -> float:
 
 
 class Loaded(NamedTuple):
-    """What is loaded.
+    """A server under load.
 
     Attributes:
-        port: where it listens.
+        port: its listening port.
         arguments: of the load generator.
-        processes: that work for it; none where they are not known.
+        processes: process ids of the server; empty if unknown.
     """
 
     port: int
@@ -205,8 +205,10 @@ class Loaded(NamedTuple):
 def measured(
     loaded: dict[str, Loaded], count: int, rounds: int, windows: Collection[int]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Confirms a second, and microseconds of a processor for each, by what is loaded and by window: the medians of
-    rounds in turn."""
+    """Return confirms per second, and processor microseconds per confirm, by server and window.
+
+    Each figure is the median of the rounds.
+    """
     found: dict[str, dict[int, list[tuple[float, float]]]] = {one: {window: [] for window in windows} for one in loaded}
     for _ in range(rounds):
         for window in windows:
@@ -224,13 +226,13 @@ def _medians(measured: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def busy(processes: Collection[int]) -> float:
-    """Seconds for which processors have worked for processes, in all of their threads."""
+    """Processor seconds of the given processes, in all threads."""
     tasks = [task for process in processes for task in Path(f"/proc/{process}/task").iterdir()]
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def descendants() -> frozenset[int]:
-    """The processes that were started here, or by those."""
+    """The descendants of this process."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

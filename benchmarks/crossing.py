@@ -1,11 +1,11 @@
-"""Two workers as they are, beside the model of `workers.py`: what crosses between them, and what they do together.
+"""Two workers next to the model of `workers.py`: messages between the workers, and their common throughput.
 
     python -m benchmarks.crossing [--rounds N]
 
-The processor time that each worker takes for a message, where publisher, queue and consumer are at one worker, and
-where they are not; beside it what the model says, from what hops cost in the same run, and what relays take that do
-nothing else. Then messages a second of one process and of two workers, with clients that share the same cores: two
-virtual hosts apart, TLS, large bodies, and 1,000 connections that are confirmed singly.
+The processor time of each worker per message, with publisher, queue and consumer at one worker and at two; next to it
+the model's value, computed from the costs of hops in the same run, and the cost of bare relays. Then messages per
+second of one process and of two workers, with clients on the same cores: two separate virtual hosts, TLS, large
+bodies, and 1,000 connections that each wait for the confirm of one message.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from jumpmq.cli.certificates import make_certificates
 from jumpmq.testing import JumpMQ, children
 
 COUNTS = {SMALL: 300_000, LARGE: 3_000}
-"""Messages of each size."""
+"""Number of messages per size."""
 
 
 class Placement(NamedTuple):
-    """At which of two workers a publisher, a queue and its consumer are."""
+    """The worker (of two) of a publisher, of a queue and of its consumer."""
 
     publisher: int
     queue: int
@@ -54,7 +54,7 @@ PLACEMENTS = {
 
 @dataclass(frozen=True)
 class PlacedLoad(Load):
-    """A load over connections that are there already."""
+    """A load over existing connections."""
 
     opened: list[Connection] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def crossing(rounds: int) -> None:
-    """Print what crosses, beside the model."""
+    """Print the cost of messages between workers, next to the model."""
     print("| microseconds of a message | worker 1 | worker 2 | together | model | measured to model |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     with JumpMQ(arguments=("--workers", "2")) as broker:
@@ -102,14 +102,14 @@ def crossing(rounds: int) -> None:
 
 
 def bare(rounds: int) -> None:
-    """Print what relays in event loops take for large messages, which do nothing but keep and pass on what comes."""
+    """Print the cost of large messages in relays in event loops, which only buffer and pass on octets."""
     for relays in (1, 2, 3):
         runs = [relay_figures(LARGE, COUNTS[LARGE], relays, in_loop=True)[1] for _ in range(rounds + 1)]
         print(f"| {LARGE:,} octets through {relays} bare relays | | | {min(runs):.2f} | | |", flush=True)
 
 
 def with_one_and_two(rounds: int) -> None:
-    """Print what one process and two workers do together."""
+    """Print the throughput of one process and of two workers."""
     rates: dict[str, list[float]] = {}
     for workers in (1, 2):
         for title, rate in totals(workers, rounds):
@@ -120,7 +120,7 @@ def with_one_and_two(rounds: int) -> None:
 
 
 def totals(workers: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """Messages a second of so many workers, by what is done."""
+    """Messages per second of the given number of workers, by load."""
     with speaking_tls(workers) as (broker, tls_port, options):
         apart = [Placement(0, 0, 0), Placement(workers - 1, workers - 1, workers - 1)]
         for size, count in COUNTS.items():
@@ -133,7 +133,7 @@ def totals(workers: int, rounds: int) -> Iterator[tuple[str, float]]:
 
 
 def loaded(load: Sequence[str], port: int, options: Sequence[str], rounds: int) -> float:
-    """What a scenario of the load generator says it did a second: the most of all rounds."""
+    """The highest rate per second that a scenario of the load generator reports in all rounds."""
     command = [sys.executable, "-m", "benchmarks.load", *load, "--port", str(port), *options]
     folder = Path(__file__).parent.parent
     rates = []
@@ -158,7 +158,7 @@ def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
 
 
 def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) -> Measured:
-    """One publisher, queue and consumer for each placement, all at once."""
+    """Run one publisher, queue and consumer for each placement, all at once."""
     workers = children(broker.pid) or [broker.pid]
     opened = connections(broker, workers, 3 * len(placements))
     roles: list[Role] = []
@@ -184,7 +184,7 @@ def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) 
 
 
 def connections(broker: JumpMQ, workers: Sequence[int], count: int) -> list[list[Connection]]:
-    """So many connections to each worker, by worker."""
+    """Open the given number of connections to each worker. Return them by worker."""
     found: list[list[Connection]] = [[] for _ in workers]
     while any(len(some) < count for some in found):
         connection = Connection(Address(broker.port))
@@ -197,7 +197,7 @@ def connections(broker: JumpMQ, workers: Sequence[int], count: int) -> list[list
 
 
 def served_by(connection: Connection, workers: Sequence[int]) -> int:
-    """Which of these processes has the other end of a connection."""
+    """Index of the worker process at the other end of a connection."""
     near, far = connection.socket.getsockname()[1], connection.socket.getpeername()[1]
     ends = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     wanted = f":{far:04X}", f":{near:04X}"
@@ -211,7 +211,7 @@ def served_by(connection: Connection, workers: Sequence[int]) -> int:
 
 
 def load_of(name: str, size: int, count: int, connection: Connection) -> Load:
-    """Messages that are neither persistent nor confirmed, acknowledged 200 at a time."""
+    """A load of transient messages without confirms, acknowledged 200 at a time."""
     return PlacedLoad(
         Address(0), Messages(name, size, 1_000_000, False), "x-consistent-hash", 1, 1, count,
         False, 0, 1, 1000, 200, False, False, 0.0, 0.0, 0, [connection],

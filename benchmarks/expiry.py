@@ -1,13 +1,13 @@
-"""Expiry beside RabbitMQ: messages that each expire by themselves into another queue, and a ladder of retries.
+"""Expiry next to RabbitMQ: messages that expire into another queue, and a ladder of retries.
 
     python -m benchmarks.expiry [-n MESSAGES] [--seconds SECONDS]
 
-``expire``: transient messages of 100 octets, each with an ``expiration`` of its own, are published to a queue whose
-dead letters go to another: messages a second, from the first publish until all are in the other queue. ``ladder``: a
-thousand messages a second go through five queues of 10 ms each, the dead letters of one are the next one's messages:
-milliseconds from being sent to being received behind the last queue, beyond the 50 that they wait. ``delay``, of
-JumpMQ alone, as RabbitMQ needs a plugin for it: messages go through an exchange of type ``x-delayed-message`` into a
-queue, each with a delay of its own; what is delayed is on disk, whatever its delivery mode.
+``expire``: transient messages of 100 octets, each with an ``expiration`` of its own, are published to a queue with a
+dead-letter queue: messages per second, from the first publish until all are dead-lettered. ``ladder``: a thousand
+messages per second pass five queues with a TTL of 10 ms, each the dead-letter queue of the previous: milliseconds from
+sending to receiving behind the last queue, beyond the 50 ms of the TTLs. ``delay``, of JumpMQ alone, as RabbitMQ needs
+a plugin: messages pass an exchange of type ``x-delayed-message`` into a queue, each with a delay of its own; delayed
+messages are on disk, in either delivery mode.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def delay(broker: BrokerProcess, count: int) -> float:
 
 
 def ladder(broker: BrokerProcess, seconds: float) -> list[float]:
-    """Milliseconds beyond those that a message waits, in order."""
+    """Milliseconds per message beyond the sum of the TTLs, sorted."""
     declare(broker, "top")
     for step in range(STEPS):
         target = f"step-{step + 1}" if step + 1 < STEPS else "top"

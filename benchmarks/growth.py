@@ -1,9 +1,9 @@
-"""What 1,000, 10,000 and 100,000 of something cost JumpMQ: queues with bindings, consumers of one queue, channels.
+"""Cost of 1,000, 10,000 and 100,000 queues with bindings, consumers of one queue, and channels.
 
     python -m benchmarks.growth                       # 1,000, 10,000 and 100,000 of each
     python -m benchmarks.growth --of queues -n 1000 10000
 
-Prints a table a subject, with a column a number: seconds, and octets of resident memory for one of them. The limits on
+Prints one table per subject, with a column per number: seconds, and octets of resident memory per object. The limits on
 channels are lifted. The broker is one process on this machine, and the client another.
 """
 
@@ -25,10 +25,10 @@ from jumpmq.testing import JumpMQ
 
 COUNTS = (1_000, 10_000, 100_000)
 AT_ONCE = 500
-"""Methods that are sent before their answers are read."""
+"""Number of methods sent before their answers are read."""
 MESSAGES = 2_000
 REST = 60.0
-"""Seconds after which what is left of queues that were deleted is weighed: readings of their figures are kept, too."""
+"""Seconds before the memory left by deleted queues is measured: samples of their statistics are kept for a while."""
 PER_CHANNEL = 1_000
 """Consumers of a channel."""
 
@@ -36,10 +36,10 @@ Row = dict[str, str]
 
 
 class Session(Connection):
-    """A connection that asks for much at once."""
+    """A connection that sends many requests at once."""
 
     def ask(self, requests: Iterator[bytes]) -> None:
-        """Send requests that are answered with one frame each, and read the answers."""
+        """Send requests with one answer frame each, and read the answers."""
         while some := list(islice(requests, AT_ONCE)):
             self.send(b"".join(some))
             self.read(len(some))
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def queues(count: int) -> Row:
-    """Durable queues, each bound to one direct exchange by a key of its own."""
+    """Durable queues, each bound to one direct exchange by its own key."""
     row: Row = {}
     names = [f"queue-{number:06}" for number in range(count)]
     with JumpMQ() as broker:
@@ -109,7 +109,7 @@ def queues(count: int) -> Row:
 
 
 def consumers(count: int) -> Row:
-    """Consumers of one queue on one connection, each with a prefetch of 1; messages go to them all one by one."""
+    """Consumers of one queue on one connection, each with a prefetch of 1, served in turn."""
     row: Row = {}
     with JumpMQ(arguments=["--channel-max", "2047"]) as broker:
         began = broker.memory()
@@ -172,7 +172,7 @@ def taking(row: Row, line: str) -> Iterator[None]:
 
 
 def next_delivery(session: Session) -> tuple[int, int]:
-    """Read a delivery of three frames; returns its channel and its delivery tag."""
+    """Read a delivery of three frames. Return its channel and its delivery tag."""
     while session.filled < FRAME.size + 5 or session.filled < FRAME.size + 5 + session.buffer[FRAME.size + 4] + 8:
         session.fill()
     channel = FRAME.unpack_from(session.buffer)[1]
@@ -182,7 +182,7 @@ def next_delivery(session: Session) -> tuple[int, int]:
 
 
 def get(broker: JumpMQ, path: str) -> Any:
-    """What the management API answers."""
+    """Return the JSON answer of the management API."""
     request = urllib.request.Request(f"http://127.0.0.1:{broker.http_port}{path}")
     request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
     with urllib.request.urlopen(request, timeout=120) as answer:

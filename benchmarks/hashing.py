@@ -1,10 +1,10 @@
-"""How fast a key finds its queue, on one core: one key, a list of keys (the broker's way), an Arrow array (Spark's).
+"""Speed of hashing a key to its queue, on one core: one key, a list (as the broker), an Arrow array (as Spark).
 
     python -m benchmarks.hashing
 
-Each figure is the best of five runs, in processor time, so that a busy machine matters little. Keys are random and all
-different; keys that repeat are kinder to the caches. A ring remembers decisions on long arrays in a table: "fresh" is
-a ring that has yet to fill it, "warm" one that has.
+Each figure is the best of five runs, in processor time, so that other load matters little. Keys are random and
+distinct; repeated keys use the caches better. A ring caches decisions on long arrays in a table: "fresh" is a ring with
+an empty table, "warm" a ring with a full one.
 """
 
 import random
@@ -24,7 +24,7 @@ SLICES = [ARRAY.slice(i, 10_000) for i in range(0, len(ARRAY), 10_000)]
 
 
 def ring_of(destinations: int, *, weight: int = 1, removal: str = "minimal") -> HashRing:
-    """A ring nobody was removed from."""
+    """A ring without removed destinations."""
     ring = HashRing(removal)
     for i in range(destinations):
         ring.add(f"q{i}", weight)
@@ -32,7 +32,7 @@ def ring_of(destinations: int, *, weight: int = 1, removal: str = "minimal") -> 
 
 
 def ring_that_lost_half() -> HashRing:
-    """A hundred buckets of the two hundred that there were."""
+    """A ring of two hundred buckets, of which a hundred were removed."""
     ring = ring_of(200)
     for i in range(0, 200, 2):
         ring.remove(f"q{i}")
@@ -40,7 +40,7 @@ def ring_that_lost_half() -> HashRing:
 
 
 def report(subject: str, count: int, run: Callable[[HashRing], object], ring: Callable[[], HashRing]) -> None:
-    """Print the shortest run, each over a ring of its own, per item and as a rate."""
+    """Print the shortest run per item and as a rate. Each run has a new ring."""
     seconds = []
     for _ in range(ROUNDS):
         fresh = ring()

@@ -1,6 +1,6 @@
-"""What a hop between two processes of one machine costs, each part by itself, in microseconds of processor time.
+"""Cost of a hop between two processes of one machine, part by part, in microseconds of processor time.
 
-The processes do nothing else; what the broker has a codec for is done by it.
+The processes do no further work; the broker's codecs are used where they exist.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ SMALL = 100
 READ = 1 << 20
 OCTETS = 400 << 20
 COLD = 32 << 20
-"""Octets that no cache of a processor holds: what a queue holds has left it."""
+"""Octets beyond the size of processor caches. A queue's contents are not in the cache either."""
 RUN = 400
-"""Small messages that one read of a busy connection brings."""
+"""Number of small messages in one read of a busy connection."""
 ACK = method(1, 60, 80, struct.pack(">QB", 1, 0))
 ENTRY = json.dumps({"change": "DeclareQueue", "of": "x" * 250}).encode()
 """A change of definitions, of a usual size."""
 
 Use = Callable[[bytearray, int], int]
-"""Given octets and how many there are, deals with the whole frames among them and returns how many octets those are."""
+"""Takes a buffer and its filled length, processes the complete frames, and returns their length."""
 
 
 class Hops:
@@ -57,7 +57,7 @@ class Hops:
         self._rounds = rounds
 
     def enqueue(self, size: int) -> float:
-        """A message, one of many: encoded for a Unix socket, written, read there and scanned; in both processes."""
+        """One message of a batch: encoded for a Unix socket, written, read and scanned; cost of both processes."""
         messages, octets = published(size)
         batches = max(1, OCTETS // 4 // len(octets))
 
@@ -65,7 +65,7 @@ class Hops:
 
         def send(near: socket.socket) -> None:
             for copy in islice(cycle(copies), batches):
-                encode_deliveries(messages, 1, b"", 1, FRAME_MAX)  # of a publish there is no encoder; it would do this
+                encode_deliveries(messages, 1, b"", 1, FRAME_MAX)  # stands for an encoder of publishes
                 near.sendall(copy)
 
         def receive(far: socket.socket) -> None:
@@ -89,8 +89,10 @@ class Hops:
         return sum(self._cost(lambda: pair(send, receive), batches * len(messages)))
 
     def relay(self, size: int) -> float:
-        """A delivery, one of many, and its acknowledgement: it goes through a process more, which gives it a tag of its
-        own, and remembers it until it is acknowledged; this goes back."""
+        """One delivery of a batch and its acknowledgement, through a further process.
+
+        The process assigns a delivery tag of its own, and keeps the tag until the acknowledgement.
+        """
         messages, _ = published(size)
         octets = b"".join(bytes(part) for part in encode_deliveries(messages, 1, b"consumer", 1, FRAME_MAX))
         batches = max(1, OCTETS // 4 // len(octets))
@@ -126,7 +128,7 @@ class Hops:
         return self._more(copies, batches, through) / (batches * len(messages))
 
     def octets(self) -> float:
-        """An octet goes through a process more, which looks at nothing."""
+        """One octet through a further process, which does not parse it."""
         batches, copies = OCTETS // READ, in_memory(bytes(READ))
 
         def through() -> Sequence[Role]:
@@ -157,7 +159,7 @@ class Hops:
         return sum(self._cost(lambda: pair(call, answer), 2 * rounds))
 
     def hand_over(self) -> float:
-        """A connected socket is passed to another process."""
+        """A connected socket passed to another process."""
         count = 5_000
 
         def give(near: socket.socket) -> None:
@@ -175,11 +177,13 @@ class Hops:
         return sum(self._cost(lambda: pair(give, take), count))
 
     def barrier(self, workers: int) -> float:
-        """Milliseconds from a change that one worker proposes until all have applied it: the first syncs it."""
+        """Milliseconds from a worker's proposal of a change, synced by the first worker, until all have applied
+        the change.
+        """
         return min(_barrier(workers) for _ in range(self._rounds)) * 1e3
 
     def _more(self, copies: list[bytes], batches: int, through: Callable[[], Sequence[Role]]) -> float:
-        """What it takes the first two of these processes more to send octets on than it takes to send them to TCP."""
+        """Additional cost of the first two processes, relative to sending the octets to TCP directly."""
 
         def send(far: socket.socket) -> None:
             for copy in islice(cycle(copies), batches):
@@ -193,19 +197,19 @@ class Hops:
         return home + between - self._cost(direct, 1)[0]
 
     def _cost(self, roles: Callable[[], Sequence[Role]], units: int) -> list[float]:
-        """Of each process, for one of so many units."""
+        """Cost per unit, by process."""
         runs = [[each["cpu"] / units * 1e6 for each in together(roles())] for _ in range(self._rounds)]
         return [min(column) for column in zip(*runs, strict=True)]
 
 
 def published(size: int) -> tuple[list[Message], bytes]:
-    """Messages of one batch, and their octets as a client publishes them."""
+    """Messages of one batch, and their octets as published by a client."""
     octets = Messages("load", size, 1_000_000, persistent=False).encode(0, RUN if size == SMALL else 4, FRAME_MAX)
     return [message for event in scan(octets, FRAME_MAX, 0.0)[0] for message in event.messages], octets
 
 
 def in_memory(octets: bytes) -> list[bytes]:
-    """So many copies that no cache holds the next one, if they are taken in turn."""
+    """Return enough copies that no processor cache holds the next copy in turn."""
     return [bytes(bytearray(octets)) for _ in range(COLD // len(octets) + 1)]
 
 
@@ -223,7 +227,7 @@ def tcp() -> tuple[socket.socket, socket.socket]:
 
 
 def role(connection: socket.socket, work: Callable[[socket.socket], None]) -> Role:
-    """A process that does one thing with its socket."""
+    """A role that runs one function with its socket."""
 
     def run(gate: Barrier) -> Figures:
         gate.wait()
@@ -240,7 +244,7 @@ def pass_on(
     use: Use = lambda buffer, filled: filled,
     target: socket.socket | None = None,
 ) -> None:
-    """Receive so many octets, a read at a time, and send on what was used of each."""
+    """Receive octets read by read, and send on the used part of each."""
     buffer, filled = bytearray(2 * READ), 0
     view = memoryview(buffer)
     while total:
@@ -274,7 +278,7 @@ async def _ping(connection: socket.socket, rounds: int, *, begin: bool) -> None:
 
 
 def _barrier(workers: int) -> float:
-    """Seconds of one change of definitions, of many one after the other."""
+    """Seconds per change of definitions, over many consecutive changes."""
     changes = 200
     links = [socket.socketpair() for _ in range(workers - 1)]
 

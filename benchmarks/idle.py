@@ -1,10 +1,10 @@
-"""What an idle broker costs: processor time and wakeups a second, of a single process and of a node with copies.
+"""Cost of an idle broker: processor time and wakeups per second, of a single process and of a node with copies.
 
     python -m benchmarks.idle [--seconds SECONDS]
 
-A broker alone, then three nodes whose homes have three copies, with an etcd of one member; without clients. The
-processor's time is that of all of a broker's processes, from /proc/PID/stat; wakeups are the voluntary context switches
-of the process with the event loop.
+First a single broker, then three nodes whose homes have three copies, with an etcd of one member; without clients.
+Processor time covers all processes of a broker, from /proc/PID/stat. Wakeups are the voluntary context switches of the
+process with the event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def idle_nodes() -> Iterator[list[JumpMQ]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-benchmark-")))
         (member,) = stack.enter_context(etcd(directory, sync=True))
-        ports = iter(free_ports(2 * NODES))  # which stay, when a process starts again
+        ports = iter(free_ports(2 * NODES))  # kept by a restarted process
         nodes = []
         for number in range(NODES):
             cluster = ("--cluster", "b", "--etcd", member.url, "--copies", str(NODES))

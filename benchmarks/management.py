@@ -1,7 +1,7 @@
-"""The management API of a broker with 10,000 queues: how long a list takes, and what deliveries wait for it.
+"""The management API of a broker with 10,000 queues: duration of a list, and latency of messages meanwhile.
 
-Prints the time of ``GET /api/queues``, the longest time that a message takes there and back, alone and while lists are
-made, and the time in which one policy makes 1,000 shards: milliseconds, the median of five.
+Prints the time of ``GET /api/queues``, the maximum latency of a message, alone and during requests for lists, and the
+time of a policy that makes 1,000 shards: milliseconds, the median of five.
 """
 
 import statistics
@@ -41,14 +41,14 @@ def report(what: str, measure: Callable[[], float]) -> None:
 
 
 def elapsed(act: Callable[[], requests.Response]) -> float:
-    """Seconds that a request takes."""
+    """Duration of a request in seconds."""
     began = time.perf_counter()
     act().raise_for_status()
     return time.perf_counter() - began
 
 
 def longest_message(channel: pika.adapters.blocking_connection.BlockingChannel, command: list[str]) -> float:
-    """The most seconds from a publish to its delivery, one message after the other, while a command runs."""
+    """Maximum seconds from a publish to its delivery, message after message, while a command runs."""
     queue, longest = channel.queue_declare("", exclusive=True).method.queue, 0.0
     with subprocess.Popen(command) as running:
         while running.poll() is None:

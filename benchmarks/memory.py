@@ -1,13 +1,13 @@
-"""Octets of resident memory that a message takes, with a message id and two headers, beside a RabbitMQ in the same run.
+"""Resident memory per message with a message id and two headers, next to a RabbitMQ in the same run.
 
     python -m benchmarks.memory                 # all lines, JumpMQ, and RabbitMQ where it is installed
     python -m benchmarks.memory --sizes 100 --queues 1 --states ready
-    python -m benchmarks.memory --rabbitmq "sh run.sh FOLDER 5673" 5673     # one that a command starts at a port
+    python -m benchmarks.memory --rabbitmq "sh run.sh FOLDER 5673" 5673     # a RabbitMQ started by a command, on a port
     python -m benchmarks.memory --million      # resident after a million persistent messages of 100 octets
 
-A broker starts for each line. What it takes beyond what it took before, divided by the messages, is the figure, after
-their publishing and a pause for tidying up. `its account` is what JumpMQ itself counts for the same, and `paged`
-a broker with a memory limit of 32 MB.
+A broker starts for each line. The figure is the growth of resident memory, divided by the number of messages, after
+publishing and a pause for garbage collection. `its account` is JumpMQ's own accounting of the same messages, and
+`paged` a broker with a memory limit of 32 MB.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, accepts_clients
 
 COUNT = 200_000
 PAUSE = 9.0
-"""Seconds until what a broker holds is weighed."""
+"""Seconds between publishing and the measurement of memory."""
 STATES = ("ready", "unacknowledged", "paged")
 Start = Callable[[str], BrokerProcess]
 
 
 class Given(RabbitMQ):
-    """A RabbitMQ that a command starts."""
+    """A RabbitMQ started by a command."""
 
     def __init__(self, command: str, port: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def weigh(broker: BrokerProcess, count: int, size: int, mode: int, queues: int, state: str) -> tuple[int, int, int]:
-    """Octets that are resident before, what the messages add, and what the broker's own account says of them."""
+    """Resident octets before the messages, growth through the messages, and the broker's own accounting."""
     session, names = Session(Address(broker.port)), [f"memory-{number}" for number in range(queues)]
     for name in names:
         session.declare_queue(name)
@@ -114,7 +114,7 @@ def _long(text: str) -> bytes:
 
 
 def account(broker: BrokerProcess) -> int:
-    """Octets of memory that JumpMQ counts for what is in its queues; 0 for others."""
+    """Octets of memory in JumpMQ's accounting of its queues; 0 for other brokers."""
     if not isinstance(broker, JumpMQ):
         return 0
     return sum(queue["memory"] for queue in get(broker, "/api/queues"))

@@ -1,12 +1,12 @@
-"""What clients notice while nodes are lost: homes with three copies beside RabbitMQ's quorum queues, event by event.
+"""Effects of lost nodes on clients: homes with three copies next to RabbitMQ's quorum queues, event by event.
 
     python -m benchmarks.outages [--only "leader killed,…"] [--brokers jumpmq,rabbitmq]
 
-Three nodes on this machine. A queue is led by the second one; a publisher with confirms and a consumer with
-acknowledgements, both durable, use it through the first one, which nothing happens to. After a few seconds an event
-begins, lasts fifteen seconds, and ends; then the rest is consumed, and :mod:`fuzzing.history` judges what the clients
-saw. Shown are the longest time without a confirm and without a delivery, messages that were refused, and what is
-wrong. Cuts take root and iptables, and are left out elsewhere.
+Three nodes on this machine. The second node leads a queue; a publisher with confirms and a consumer with
+acknowledgements use the durable queue through the first node, which no event affects. After a few seconds an event
+begins, lasts fifteen seconds, and ends; then the rest is consumed, and :mod:`fuzzing.history` verifies the clients'
+observations. Printed are the longest time without a confirm and without a delivery, the number of refused messages,
+and violations. Network partitions require root and iptables, and are skipped elsewhere.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from jumpmq.testing.etcd import etcd
 
 NODES = 3
 LEADER, FOLLOWER = 1, 2
-"""Nodes that something happens to; clients are at the first one."""
+"""Nodes affected by events; clients are at the first node."""
 
 BEFORE, LASTS = 6.0, 15.0
-"""Seconds of an event: without it, and with it."""
+"""Seconds before an event, and duration of an event."""
 
 PATIENCE = 150.0
 
@@ -65,13 +65,13 @@ class Broker(Protocol):
     http_port: int
 
     def launch(self) -> None:
-        """Start it again, without waiting for it."""
+        """Start the node again, without waiting for it."""
 
     def down(self) -> None:
-        """Kill it with all of its processes."""
+        """Kill the node with all of its processes."""
 
     def signal(self, number: int) -> None:
-        """Send all of its processes a signal."""
+        """Send a signal to all processes of the node."""
 
     def empty(self) -> None:
         """Delete the node's data directory."""
@@ -88,7 +88,7 @@ class Own(Node):
 
 
 class Rival(RabbitMQNode):
-    """A node of RabbitMQ that packets can be told of."""
+    """A node of RabbitMQ whose packets iptables can identify."""
 
     def __init__(self, number: int, first: RabbitMQNode | None) -> None:
         super().__init__(first)
@@ -113,7 +113,7 @@ class Rival(RabbitMQNode):
 
 
 class Clock(History):
-    """A history that knows when each operation was."""
+    """A history that notes the time of each operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Clock(History):
 
 @contextmanager
 def own(directory: Path) -> Iterator[tuple[list[Broker], Cuts | None, Callable[[str], bool]]]:
-    """Three nodes of JumpMQ, whose homes have three copies."""
+    """Three nodes of JumpMQ, with three copies of each home."""
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(directory, sync=True))
         cuts = stack.enter_context(Cuts([f"-d {address_of(number)}" for number in range(NODES)])) if can_cut() else None
@@ -170,7 +170,7 @@ def rivals(directory: Path) -> Iterator[tuple[list[Broker], Cuts | None, Callabl
 
 
 def asked(node: Broker, path: str) -> Any:
-    """Return what the management API of a node answers."""
+    """Return the JSON answer of a node's management API."""
     answer = requests.get(f"http://guest:guest@127.0.0.1:{node.http_port}/api/{path}", timeout=10)
     answer.raise_for_status()
     return answer.json()
@@ -196,7 +196,7 @@ def wait(ready: Callable[[], bool], seconds: float = PATIENCE) -> float:
 
 
 def happen(event: str, nodes: list[Broker], cuts: Cuts | None) -> None:
-    """Do some harm, and end it."""
+    """Begin an event, and end it."""
     hit = nodes[FOLLOWER if event.startswith("follower") else LEADER]
     if "killed" in event or "disk" in event:
         down = nodes[1:] if event.startswith("both") else [hit]
@@ -226,7 +226,7 @@ def happen(event: str, nodes: list[Broker], cuts: Cuts | None) -> None:
 
 
 def trial(event: str, nodes: list[Broker], cuts: Cuts | None, is_well: Callable[[str], bool]) -> str:
-    """Have an event happen; return the row of the table."""
+    """Run an event. Return its row of the table."""
     queue = event.replace(" ", "-").replace("'", "")
     parameters = pika.ConnectionParameters("127.0.0.1", nodes[LEADER].port)
     with pika.BlockingConnection(parameters) as connection:

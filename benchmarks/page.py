@@ -1,13 +1,13 @@
-"""What the page costs: the counting of keys a message, and a broker with 10,000 queues while it is looked at.
+"""Cost of the management page: key counting per message, and a broker with 10,000 queues while the page is open.
 
     python -m benchmarks.page
 
-Prints the broker's processor time a message (through a consistent hash exchange, bodies of 100 octets, acknowledged
-automatically), and what counting its key adds to the routing, with and without interleaved; then, in milliseconds, the
-time from a click to the list of queues drawn in a browser, sorted by name and by rate, and the longest way of a message
-there and back in all rounds, alone, while the page is opened view after view, and while everything is asked for over
-HTTP that tells of all queues. Below each of these is the most processor time that the broker's thread has used at one
-stretch meanwhile (:mod:`benchmarks.watched`): what a message waits for where nobody else wants the processors.
+Prints the broker's processor time per message (through a consistent hash exchange, bodies of 100 octets, acknowledged
+automatically), and the cost of key counting in routing, measured interleaved with and without. Then, in milliseconds:
+the time from a click to the list of queues drawn in a browser, sorted by name and by rate; and the maximum latency of
+a message in all rounds, alone, while the page opens view after view, and while all HTTP lists of queues are requested.
+Below each of these is the longest slice of processor time of the broker's thread (:mod:`benchmarks.watched`): a
+message's delay on a machine with idle processors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUEUES = 10_000
 MESSAGES = 1_000_000
 ROUTED = 100_000
 RUN = 50
-"""Messages that are routed at once: what one read of a socket brings, say."""
+"""Messages routed at once: about the messages of one read of a socket."""
 
 ROUNDS = 5
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def key_counting() -> None:
-    """What counting adds to a message's routing, as a part of all that a broker does for a message."""
+    """Cost of key counting in the routing of a message, as a fraction of the broker's total cost of a message."""
     added = difference()
     with JumpMQ(arguments=["--key-sketches", "off"]) as broker:
         spent = []
@@ -85,7 +85,7 @@ def key_counting() -> None:
 
 
 def difference() -> float:
-    """Seconds that counting adds to the routing of a message: the best with it less the best without, interleaved."""
+    """Seconds that key counting adds per message: best time with counting less best time without, interleaved."""
     best = {True: 1.0, False: 1.0}
     for _ in range(4 * ROUNDS):
         for counting in best:
@@ -116,7 +116,7 @@ def routing(counting: bool) -> float:
 
 
 def browsing(broker: Watched, channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
-    """How long the page takes, and what messages wait meanwhile."""
+    """Duration of the page's views, and latency of messages meanwhile."""
     from playwright.sync_api import sync_playwright
 
     address = f"http://{HOST}:{broker.http_port}/"
@@ -165,7 +165,7 @@ def beside(channel: pika.adapters.blocking_connection.BlockingChannel, act: Call
 
 
 def longest_message(channel: pika.adapters.blocking_connection.BlockingChannel, act: Callable[[], object]) -> float:
-    """The most seconds from a publish to its delivery, one message after the other, until the act is over."""
+    """Maximum seconds from a publish to its delivery, message after message, until the action ends."""
     queue, longest = channel.queue_declare("", exclusive=True).method.queue, 0.0
     acting = threading.Thread(target=act)
     acting.start()

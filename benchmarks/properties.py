@@ -1,4 +1,4 @@
-"""What a message's properties cost: decoded into Spark's columns, and hashed by an exchange.
+"""Cost of a message's properties: decoded into Spark's columns, and hashed by an exchange.
 
     python -m benchmarks.properties
 
@@ -22,11 +22,11 @@ from jumpmq.topology import AddVirtualHost, Topology
 
 MESSAGES = 100_000
 RUN = 50
-"""Messages that one read of a socket brings, say."""
+"""Messages per call: about the messages of one read of a socket."""
 
 
 def encoded(number: int) -> bytes:
-    """The properties of one message."""
+    """Encoded properties of one message."""
     headers = [Field("tenant", "S", f"tenant {number % 1000}"), Field("attempt", "I", number)]
     return Properties(message_id=f"{number:032x}", headers=headers, delivery_mode=2).encode()
 

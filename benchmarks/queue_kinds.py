@@ -40,7 +40,7 @@ SHAPES = (
     ("{}.x.#", "{}.x.y.z"),
     ("c.{}", "c.{}"),
 )
-"""Binding keys of a topic exchange, and a routing key for each."""
+"""Binding keys of a topic exchange, each with a matching routing key."""
 
 Measure = Callable[[BrokerProcess, int], float]
 
@@ -59,7 +59,7 @@ def stream_publish(broker: BrokerProcess, n: int) -> float:
 
 
 def stream_read(broker: BrokerProcess, n: int) -> float:
-    """A stream from its first message, acknowledged."""
+    """A stream, read from its first message and acknowledged."""
     with queues(broker, kind("stream")) as (name,):
         together([publisher(broker, name, n, confirm=True)])
         return rate(n, together([consumer(broker, [name], n, FROM_FIRST)]))
@@ -88,20 +88,20 @@ def quorum_confirmed(broker: BrokerProcess, n: int) -> float:
 
 
 def hundred_consumers(broker: BrokerProcess, n: int) -> float:
-    """Through one queue with 100 consumers, each a connection."""
+    """One queue with 100 consumers, each on its own connection."""
     with queues(broker, []) as (name,):
         roles = [publisher(broker, name, n), consumer(broker, [name] * 100, n, ordered=False)]
         return rate(n, together(roles))
 
 
 def ten_thousand_queues(broker: BrokerProcess, n: int) -> float:
-    """Published to 10,000 queues, one after the other."""
+    """Publishing to 10,000 queues in turn."""
     with queues(broker, [], 10_000, durable=False) as names:
         return rate(n, together([round_robin(broker, names, n)]))
 
 
 def ten_thousand_bindings(broker: BrokerProcess, n: int) -> float:
-    """Through a topic exchange of 10,000 bindings, of ten shapes, to ten queues; each message goes to one."""
+    """A topic exchange with 10,000 bindings of ten shapes to ten queues; each message matches one."""
     with queues(broker, [], 10, durable=False) as names, topics(broker, names) as (exchange, keys):
         return rate(n, together([topic_publisher(broker, exchange, keys, names, n)]))
 
@@ -116,7 +116,7 @@ LINES: dict[str, tuple[str, Measure, float]] = {
     "queues": ("10,000 queues, round-robin", ten_thousand_queues, 0.05),
     "topics": ("topic exchange of 10,000 bindings", ten_thousand_bindings, 0.2),
 }
-"""By name: the title, what measures it, and its share of the messages: RabbitMQ takes 2,000 a second in some."""
+"""By name: title, function, and fraction of the messages. RabbitMQ reaches 2,000 per second in some cases."""
 
 
 # --- roles ---
@@ -199,7 +199,7 @@ def topic_publisher(broker: BrokerProcess, exchange: str, keys: list[str], names
 
 
 def publish(queue: str, persistent: bool, priority: int | None, exchange: str = "") -> bytes:
-    """One publish of 100 octets to a queue, or with that key to an exchange; its number is 0."""
+    """One publish of 100 octets to a queue, or with the queue's name as key to an exchange; its number is 0."""
     octets = Messages("", 100, 1, persistent).encode(0, 1, 131072)
     octets = octets.replace(method(1, 60, 40, b"\0\0" + short("") + short("0" * 10) + b"\0"), b"", 1)
     if priority is not None:  # the property in the header frame: 14 octets of it come before the flags
@@ -248,7 +248,7 @@ def queues(
 
 @contextmanager
 def topics(broker: BrokerProcess, names: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """A topic exchange with 10,000 bindings, and 10,000 keys, each for one of them."""
+    """A topic exchange with 10,000 bindings, and 10,000 matching keys."""
     connection, exchange = Connection(Address(broker.port)), "kinds-topic"
     connection.call(40, 10, m.ExchangeDeclare(exchange=exchange, type="topic").encode()[4:])
     keys = []

@@ -1,9 +1,9 @@
-"""Large bodies beside what bounds them: a bare relay, and the disk itself.
+"""Large bodies next to their upper bounds: a bare relay, and the disk.
 
     python -m benchmarks.relay [--rounds N]
 
-The relay is one process that reads octets from one socket and sends them to another, with no protocol, no queue and no
-copy of its own. The disk is written from end to end, past the system's cache, with a sync behind every 32 MB.
+The relay is one process that reads octets from one socket and sends them to another, without a protocol, a queue or a
+copy. The disk is written sequentially, bypassing the page cache, with a sync after every 32 MB.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SIZES = {100_000: 10_000, 1_000_000: 2_000}
 """Octets of a body, and how many are sent in a run."""
 READ = 1 << 20
 WAITING = 4
-"""Reads at most that wait to be written."""
+"""Maximum number of reads waiting to be written."""
 WRITE, SYNC_EVERY, WRITTEN = 4 << 20, 32 << 20, 1 << 30
 
 
 def broker_figures(broker: BrokerProcess, size: int, count: int, persistent: bool) -> tuple[float, float]:
-    """Bodies a second through the broker, and its processor time for each in microseconds."""
+    """Bodies per second through the broker, and its processor time per body in microseconds."""
     command = [sys.executable, "-m", "benchmarks.load", "flow", "--size", str(size), "-n", str(count)]
     cpu = broker.cpu_seconds()
     finished = subprocess.run(
@@ -50,10 +50,10 @@ def broker_figures(broker: BrokerProcess, size: int, count: int, persistent: boo
 
 
 def relay_figures(size: int, count: int, relays: int = 1, *, in_loop: bool = False) -> tuple[float, float]:
-    """The same through a relay that does nothing else, or some in a row, with Unix sockets between them.
+    """Bodies per second and processor time of a bare relay, or of several in a row with Unix sockets between them.
 
     Args:
-        in_loop: they are in event loops, as JumpMQ is, and the first keeps all that comes: publishers are faster.
+        in_loop: relays run event loops, as JumpMQ, and the first buffers all octets, since publishers are faster.
     """
     fork = multiprocessing.get_context("fork")
     pairs = [_connected(), *(_between() for _ in range(relays - 1)), _connected()]
@@ -90,10 +90,10 @@ def _relay(pairs: list[Pair], place: int, figures: Any) -> None:
 
 
 class _Source(asyncio.BufferedProtocol):
-    """Reads, and passes it on.
+    """Reads octets, and passes them to the target.
 
     Args:
-        keeps: in memory of its own, as much as there is.
+        keeps: buffers octets in memory without limit.
     """
 
     def __init__(self, target: asyncio.WriteTransport, keeps: bool) -> None:
@@ -125,7 +125,7 @@ class _Source(asyncio.BufferedProtocol):
 
 
 class _Target(asyncio.Protocol):
-    """Has its source wait while too much is to be written."""
+    """Pauses its source while the write buffer is full."""
 
     source: _Source
 
@@ -175,7 +175,7 @@ def _consume(pairs: list[Pair]) -> None:
 
 
 def _only(pairs: list[Pair], *own: socket.socket) -> tuple[socket.socket, ...]:
-    """Those of this process; the others are closed in it, so that an end is seen."""
+    """Return the sockets of this process, and close the others, so that the end of a connection is noticed."""
     for sock in (sock for pair in pairs for sock in pair if sock not in own):
         sock.close()
     return own
@@ -192,12 +192,12 @@ def _connected() -> Pair:
 
 def _between() -> Pair:
     near, far = socket.socketpair(socket.AF_UNIX)
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ)  # as links have it
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ)  # as links between processes
     return near, far
 
 
 def disk_rate() -> float:
-    """Octets a second that the disk takes, synced."""
+    """Synced octets per second of the disk."""
     with tempfile.NamedTemporaryFile() as named, mmap.mmap(-1, WRITE) as octets:
         octets.write(os.urandom(WRITE))
         file = os.open(named.name, os.O_WRONLY | getattr(os, "O_DIRECT", 0))
@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def line(size: int, persistent: bool, found: dict[str, list[tuple[float, float]]]) -> str:
-    """What was found of one size: rates, processor time, and shares of the bound."""
+    """Format the results of one size: rates, processor time, and fractions of the bound."""
     name = DISK if persistent else RELAY
     bound = statistics.median(rate for rate, _ in found[name])
     shown = []

@@ -1,4 +1,4 @@
-"""What was measured, as a table in a terminal and in Markdown."""
+"""The results, as a table in a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Results:
         self._figures[broker, figure].append(measured)
 
     def median(self, broker: str, figure: str) -> float | None:
-        """The median over the rounds; None if it was not measured."""
+        """Median over the rounds, or None without measurements."""
         measured = self._figures.get((broker, figure))
         return statistics.median(measured) if measured else None
 
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """The lines of the table: what was not measured is left out."""
+    """Return the lines of the table, without unmeasured rows."""
     for scenario in SCENARIOS:
         cpu = results.both(f"{scenario.title} cpu")
         for row in scenario.rows:
@@ -127,7 +127,7 @@ def processor() -> str:
 
 
 def write_between_markers(path: Path, text: str) -> None:
-    """Replaces what lies between the markers of the file."""
+    """Replace the text between the markers of the file."""
     before, _, rest = path.read_text().partition(BEGIN)
     _, _, behind = rest.partition(END)
     path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{behind}")

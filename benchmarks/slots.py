@@ -1,11 +1,11 @@
-"""A queue with slots beside a plain one, in turns: flow with one consumer, and the memory of a message.
+"""A queue with slots next to a plain queue, in turns: flow with one consumer, and memory per message.
 
     python -m benchmarks.slots                  # both, each the median of five rounds
     python -m benchmarks.slots --rounds 1 -n 200000 flow
 
-Flow: messages of 100 octets with 1,000 routing keys in turn through a fanout exchange, one publisher, one consumer that
-acknowledges many at once. Memory: resident octets beyond those before, a queue alone in a process, a million messages
-of a key each.
+Flow: messages of 100 octets with 1,000 routing keys in turn through a fanout exchange, one publisher, and one consumer
+with multiple acknowledgements. Memory: growth of resident octets of a process with one queue, for a million messages
+of distinct keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, int]] = {
 
 
 def flow(broker: JumpMQ, arguments: dict[str, int], n: int) -> tuple[float, float]:
-    """Messages a second through one queue to one consumer, and the broker's microseconds of processor for each."""
+    """Messages per second through one queue to one consumer, and the broker's processor microseconds per message."""
     fields = [Field(name, "I", value) for name, value in arguments.items()]
     with queues(broker, fields) as [name]:
         connection = Connection(Address(broker.port))
@@ -71,7 +71,7 @@ def publisher(broker: JumpMQ, queue: str, n: int) -> Role:
 
 
 def octets_of_a_message(arguments: dict[str, int], n: int) -> float:
-    """Resident octets of each of ``n`` ready messages."""
+    """Resident octets per message, for ``n`` ready messages."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_weigh, (arguments, n))
 

@@ -1,9 +1,9 @@
-"""How a broker serves the tasks of many executors at once, without Spark: a micro-batch read by some hundred tasks.
+"""The tasks of many executors at one broker, without Spark: a micro-batch read by hundreds of tasks.
 
     python -m benchmarks.spark_executors [MESSAGES] [TASKS]
 
-1,000,000 messages of 100 octets in 100 queues, read by 2 tasks and by 400 (100 executors of four cores) unless given.
-Each task has a connection of its own, as in Spark; all of them run in one process here, which is what limits.
+By default 1,000,000 messages of 100 octets in 100 queues, read by 2 tasks and by 400 (100 executors of four cores).
+Each task has a connection of its own, as in Spark. All tasks share one process here, which limits the rate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fill(client: Client, messages: int) -> None:
 
 
 def read(url: str, tasks: int, pid: int) -> str:
-    """Plan and read a micro-batch; returns the group that has it."""
+    """Plan and read a micro-batch. Return the name of its reader group."""
     source = JumpMQDataSource({"url": url, "exchange": EXCHANGE, "minPartitions": str(tasks)})
     reader = source.streamReader(SCHEMA)
     start = reader.initialOffset()

@@ -38,7 +38,7 @@ PLAIN, RICH = "published, plain", "published, with header and message_id"
 
 
 def publish(port: int, count: int, exchange: str) -> None:
-    """Publish so many persistent messages; they are at rest in the queues when this returns."""
+    """Publish persistent messages. They are in the queues on return."""
     connection = Connection(Address(port))
     messages = Messages(exchange, size=100, keys=100_000, persistent=True)
     for _, parts in messages.chunks(0, count, connection.frame_max, 500):
@@ -49,7 +49,7 @@ def publish(port: int, count: int, exchange: str) -> None:
 
 
 def into_parquet(frame: DataFrame) -> None:
-    """Write what a stream has into a new table."""
+    """Write the rows of a stream into a new table."""
     with tempfile.TemporaryDirectory() as directory:
         writer = frame.writeStream.format("parquet").option("path", f"{directory}/table")
         writer = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
@@ -57,7 +57,7 @@ def into_parquet(frame: DataFrame) -> None:
 
 
 def empty(port: int, exchange: str) -> None:
-    """Have no messages in the queues."""
+    """Purge the queues."""
     connection = Connection(Address(port))
     for queue in queues_of(exchange):
         connection.purge(queue)
@@ -71,7 +71,7 @@ def rows(spark: SparkSession, count: int, *more: str) -> DataFrame:
 
 
 def ways(spark: SparkSession, broker: BrokerProcess, files: str, port: int, count: int) -> dict[str, Way]:
-    """What is measured, by title."""
+    """The measured queries, by title."""
     for exchange in ("read", "written"):
         declare(broker.port, exchange)
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
@@ -99,7 +99,7 @@ def ways(spark: SparkSession, broker: BrokerProcess, files: str, port: int, coun
 
 
 def main() -> None:
-    """Measure and print each way."""
+    """Measure and print each query."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with contextlib.ExitStack() as stack:

@@ -1,22 +1,20 @@
-"""How fast PySpark reads queues and writes to an exchange: by the format `jumpmq`, and by pika.
+"""Speed of PySpark reading queues and writing to an exchange: by the format `jumpmq`, and by pika.
 
     python -m benchmarks.spark_read [MESSAGES [ROUNDS]]
 
 One broker process, four queues behind a consistent hash exchange, bodies of 100 octets, Spark on two local cores. Every
-way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika
-also consume the messages. Publishing and the start of the session are not measured, the start of a query is.
+query has the same sink (`noop`), which consumes queue, routing key and body of every row. The stream and pika also
+consume the messages. The figures include the start of a query, but not publishing and the start of the session.
 
-Java compiles what is run often, and a machine is not equally busy all the time: so all ways of reading take turns, each
-round is begun by another, the first two rounds do not count, and a ratio is that of two times of the same round, the
-median of all rounds. Before each way the broker has come to rest. Processor seconds depend less on what else the
-machine does.
+Java compiles frequent code, and the load of a machine varies. Hence the queries take turns, each round starts with a
+different query, the first two rounds do not count, and a ratio compares two times of the same round (the median of all
+rounds). Before each query the broker is idle. Processor seconds depend less on other load of the machine.
 
-pika reads from RabbitMQ where that is installed, else from JumpMQ. Beside the stream and the table of four queues are
-the same rows from Arrow files, by Python sources that do nothing else: what is left is Spark's own. What a streaming
-query takes that reads nothing is told apart, and what it takes where the Python source does nothing at all. Then the
-same from one queue; from 200 of 1,000 messages, beside as many in four; all columns of messages with their own
-message_id and two headers, beside all columns of messages without properties; and rows published, confirmed, by the
-sink and by pika.
+pika reads from RabbitMQ if installed, else from JumpMQ. The stream and the table of four queues are compared with the
+same rows from Arrow files, by minimal Python sources: the remainder is Spark's own cost. The costs of a streaming query
+without rows, and of a minimal Python source, are printed separately. Further cases: one queue; 200 queues of 1,000
+messages, next to as many messages in four; all columns of messages with a message_id and two headers, next to all
+columns of messages without properties; and rows published, confirmed, by the sink and by pika.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ BARE_STREAM = "Arrow files, by a Python stream"
 WARM_UP = 2_000
 PIKA_WRITE_SHARE = 100
 PIKA_SHARE = 10
-"""pika gets one message in so many, or it would take minutes."""
+"""pika gets one message in this number, to keep the benchmark short."""
 
 
 class Taken(NamedTuple):
-    """What reading took, in seconds: on the clock, of processors by all processes, and of these the broker's."""
+    """Cost of a query, in seconds: elapsed, processor time of all processes, and the broker's share of it."""
 
     seconds: float
     processor: float
@@ -85,7 +83,7 @@ def declare(port: int, exchange: str = EXCHANGE, queues: int = 4) -> None:
 
 
 def publish(port: int, count: int, exchange: str = EXCHANGE) -> None:
-    """Publish so many messages with 100,000 different keys; they are in the queues when this returns."""
+    """Publish messages with 100,000 distinct keys. They are in the queues on return."""
     connection = Connection(Address(port))
     messages = Messages(exchange, size=100, keys=100_000, persistent=False)
     for _, parts in messages.chunks(0, count, connection.frame_max, 500):
@@ -99,12 +97,12 @@ def from_table(spark: SparkSession, broker: BrokerProcess, exchange: str, column
 
 
 def from_stream(spark: SparkSession, broker: BrokerProcess, exchange: str) -> None:
-    """A streaming query over what there is."""
+    """Run a streaming query over the present messages."""
     _run(_source(spark.readStream, broker, exchange, COLUMNS).load())
 
 
 def from_pika(spark: SparkSession, broker: BrokerProcess, exchange: str) -> None:
-    """A consumer a queue, acknowledging a thousand at a time: what one writes without a source."""
+    """One consumer per queue with an acknowledgement per thousand messages: code without a source."""
     port, names = broker.port, queues_of(exchange)
 
     def consume(queues: Iterable[str]) -> Iterator[tuple[str, bytes, bytes]]:
@@ -138,7 +136,7 @@ def to_exchange(spark: SparkSession, broker: BrokerProcess, count: int) -> float
 
 
 def to_exchange_with_pika(spark: SparkSession, broker: BrokerProcess, count: int) -> float:
-    """The same by a channel a partition that waits for each confirm: what one writes without a sink."""
+    """Publish through one channel per partition, waiting for each confirm: code without a sink."""
     port = broker.port
 
     def publish_rows(rows: Iterable[Any]) -> None:
@@ -157,7 +155,7 @@ def to_exchange_with_pika(spark: SparkSession, broker: BrokerProcess, count: int
 
 
 def publish_with_own_properties(spark: SparkSession, broker: BrokerProcess, count: int, exchange: str) -> None:
-    """Publish messages each of which has its own message_id and two headers."""
+    """Publish messages, each with its own message_id and two headers."""
     headers = "map('tenant', cast(id % 1000 as string), 'trace', cast(id as string)) as headers"
     rows = spark.range(count, numPartitions=2).selectExpr(
         "cast(id % 100000 as string) as routing_key", "rpad(cast(id as string), 100, 'x') as body",
@@ -179,12 +177,12 @@ def _source(reader: Any, broker: BrokerProcess, exchange: str, columns: str | No
 
 
 def _unread(frame: DataFrame) -> None:
-    """Make every row of a table, for nobody."""
+    """Compute every row of a table, and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def _run(frame: DataFrame) -> None:
-    """Make every row that a stream has, for nobody."""
+    """Compute every row of a stream, and discard it."""
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
@@ -198,7 +196,7 @@ def _empty(port: int, exchange: str) -> None:
 
 
 def in_turns(ways: dict[str, Way], rounds: int, broker: BrokerProcess) -> dict[str, list[Taken]]:
-    """What each way takes in each round. All take turns, each round begun by another; the first rounds do not count."""
+    """Cost of each query in each round. Each round starts with a different query; warm-up rounds do not count."""
     taken: dict[str, list[Taken]] = {title: [] for title in ways}
     titles = list(ways)
     for number in range(WARM_ROUNDS + rounds):
@@ -216,7 +214,7 @@ def in_turns(ways: dict[str, Way], rounds: int, broker: BrokerProcess) -> dict[s
 
 
 def _at_rest(broker: BrokerProcess) -> None:
-    """Return when the broker is done with what came before: it lets go of messages after it has answered."""
+    """Wait until the broker is idle: messages are released after the answer."""
     used = -1.0
     while broker.cpu_seconds() - used > 0.02:
         used = broker.cpu_seconds()
@@ -224,7 +222,7 @@ def _at_rest(broker: BrokerProcess) -> None:
 
 
 def processor_seconds() -> float:
-    """What this process and all below it have used so far, those that have ended included."""
+    """Processor seconds of this process and its descendants, ended ones included."""
     parents, used = {}, {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -238,7 +236,7 @@ def processor_seconds() -> float:
 
 @contextlib.contextmanager
 def local_spark() -> Iterator[SparkSession]:
-    """A quiet Spark on two cores of this machine."""
+    """A quiet Spark session on two local cores."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
     builder = builder.config("spark.ui.showConsoleProgress", False)
     spark = builder.config("spark.driver.memory", "2g").config("spark.driver.host", HOST).getOrCreate()
@@ -251,7 +249,7 @@ def local_spark() -> Iterator[SparkSession]:
 
 
 def ways_of_reading(spark: SparkSession, broker: BrokerProcess, files: str, count: int) -> dict[str, Way]:
-    """What is read, by title; what tables read is published here."""
+    """The queries, by title. Publishes the messages of the tables."""
     port, few = broker.port, min(count, 200_000)
     for exchange, queues, messages in (
         ("stream", 4, 0), ("four", 4, count), ("one", 1, count), ("many", 200, few), ("few", 4, few), ("own", 4, 0),
@@ -299,7 +297,7 @@ BESIDE = {
 
 
 def main() -> None:
-    """Measure and print each way, and its ratio to what it is compared with."""
+    """Measure and print each query, and its ratio to its baselines."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with contextlib.ExitStack() as stack:
@@ -325,7 +323,7 @@ def main() -> None:
 
 
 def show(title: str, rows: int, taken: list[Taken], beside: dict[str, tuple[int, list[Taken]]]) -> None:
-    """A line: medians of all rounds; a ratio of rates is that of two times of one round, the median of these."""
+    """Print a line: medians of all rounds, and ratios as the median of the ratios per round."""
     seconds, processor, brokers = (statistics.median(values) for values in zip(*taken, strict=True))
     rate = f"{rows / seconds:>10,.0f} rows/s" if rows else f"{seconds:>10.2f} s     "
     ratios = []

@@ -1,10 +1,10 @@
-"""What a row costs the broker that a streaming query reads from a queue: to reserve it, to read, to acknowledge.
+"""The broker's cost of a row of a streaming query: to reserve, to read, and to acknowledge it.
 
     python -m benchmarks.spark_reserve [ROWS [ROUNDS]]
 
-Persistent messages of 100 octets in four queues are reserved, read in two parts at once and acknowledged as Spark's
-source does, without Spark. They are in memory, or have waited until they are on disk alone. Figures are microseconds of
-the broker's processor time a row, the median of all rounds.
+Persistent messages of 100 octets in four queues are reserved, read in two parts at once and acknowledged as by Spark's
+source, without Spark. They are in memory, or paged out to disk beforehand. Figures are microseconds of the broker's
+processor time per row, the median of all rounds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ROUNDS = 3
 EXCHANGE, GROUP = "read", "group"
 COLUMNS = ("queue", "routing_key", "body")
 PAGED_AFTER = 7.0
-"""Seconds after which what rests is on disk alone."""
+"""Seconds after which idle messages are on disk only."""
 
 
 class Reader:
-    """A query, as the broker sees one."""
+    """The requests of a streaming query."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         url = f"http://guest:guest@{HOST}:{broker.http_port}"
@@ -44,13 +44,13 @@ class Reader:
         self.done: dict[str, int | None] = dict.fromkeys(queues_of(EXCHANGE))
 
     def reserve(self, most: int | None) -> dict[str, dict[str, Any]]:
-        """Acknowledge what is done, and reserve up to so many messages."""
+        """Acknowledge finished messages, and reserve up to the given number."""
         wanted = {"queues": self.done, "max_messages": most, "session": self._session, "lease": 60.0, "shares": True}
         found: dict[str, dict[str, Any]] = self._client.reserve(GROUP, wanted)["queues"]
         return found
 
     def read(self, reserved: dict[str, dict[str, Any]]) -> int:
-        """Read what is reserved in two parts; returns how many rows."""
+        """Read the reserved messages in two parts. Return the number of rows."""
         parts = pieces({queue: at["messages"] for queue, at in reserved.items()}, Division(2, 1, None, False))
         with ThreadPoolExecutor(len(parts)) as threads:
             return sum(threads.map(lambda part: self._read(part, reserved), parts))
@@ -64,7 +64,7 @@ class Reader:
 
 
 def measured(broker: BrokerProcess, reader: Reader, rows: int) -> list[float]:
-    """Seconds of the broker's processor time: to reserve all, to read it, to acknowledge it and let go."""
+    """The broker's processor seconds: to reserve, to read, and to acknowledge and release all messages."""
     rest(broker)
     marks = [broker.cpu_seconds()]
     reserved = reader.reserve(None)

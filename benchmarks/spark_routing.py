@@ -1,11 +1,11 @@
-"""How fast Spark routes, and what uniformity costs.
+"""Speed of routing in Spark, and cost of uniformity.
 
     python -m benchmarks.spark_routing [KEYS]
 
-`route()` beside Spark's own `pmod(hash(key), n)` on 50 million keys of text in a Parquet table, on two local cores.
-Spark hands keys to Python and takes what is decided back; what that costs shows a function that looks at no key and
-answers the same number for all. Then 100 million generated keys with the peak memory of all processes: `uniformity`,
-which cannot know that they differ and groups them first, and what `jumpmq uniformity --keys` does, which does know.
+`route()` next to Spark's own `pmod(hash(key), n)` on 50 million text keys of a Parquet table, on two local cores.
+Spark passes keys to Python and takes the decisions back; a function that ignores the keys shows this cost. Then 100
+million generated keys with the peak memory of all processes: `uniformity`, which must group the keys first, and
+`jumpmq uniformity --keys`, which knows that they are distinct.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTITION = 1_000_000
 
 
 class Memory(threading.Thread):
-    """The peak of the resident memory of this process and all below it, sampled.
+    """Sampled peak of resident memory of this process and its descendants.
 
     Attributes:
         peak: octets.
@@ -78,7 +78,7 @@ _same_number.__annotations__ = {"keys": pa.Array, "return": pa.Array}
 
 
 def seconds_of(frame: DataFrame) -> float:
-    """How long it takes to count by the last column, the second time."""
+    """Seconds to count by the last column, in the second run."""
     for _ in range(2):
         began = time.perf_counter()
         frame.groupBy(frame.columns[-1]).count().collect()

@@ -53,7 +53,7 @@ class Memory(threading.Thread):
         self.join()
 
     def _kinds(self) -> Iterator[tuple[int, str]]:
-        """Child processes of this process, and their children."""
+        """Children and grandchildren of this process, with their kinds."""
         parents: dict[int, tuple[int, bytes]] = {}
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, ValueError):

@@ -1,10 +1,10 @@
-"""What it saves that a queue's rows are in one partition: a window over the queue, with and without a shuffle.
+"""The saving of one partition per queue: a window over the queue, with and without a shuffle.
 
     python -m benchmarks.spark_shuffle [ROWS]
 
-4,000,000 rows of some 100 octets in 16 queues unless given, cached beforehand: once as `route` leaves them, and once by
-`repartition_by_queue`. Each number is the median of five. The repartitioning itself is a shuffle, which does not
-count: it pays where several operations follow.
+By default 4,000,000 rows of about 100 octets in 16 queues, cached beforehand: once as the result of `route`, once of
+`repartition_by_queue`. Each number is the median of five. The repartitioning is a shuffle as well, and excluded: it
+pays off before several operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 5
 
 
 def windowed(frame: DataFrame) -> float:
-    """Seconds to number each queue's rows."""
+    """Seconds to number the rows of each queue."""
     began = time.perf_counter()
     frame.selectExpr("row_number() over (partition by queue order by id) as place").selectExpr("max(place)").collect()
     return time.perf_counter() - began
@@ -33,7 +33,7 @@ def main() -> None:
     """Measure and print."""
     count = int(sys.argv[1].replace(",", "")) if len(sys.argv) > 1 else 4_000_000
     with local_spark() as spark:
-        spark.conf.set("spark.sql.adaptive.enabled", "false")  # which may choose other partitions
+        spark.conf.set("spark.sql.adaptive.enabled", "false")  # may choose other partitions
         spark.conf.set("spark.sql.shuffle.partitions", QUEUES)
         ring = Router.even(QUEUES)
         rows = spark.range(count, numPartitions=4).selectExpr(

@@ -1,6 +1,6 @@
-"""Python data sources that do only what nobody can leave out: what they take is Spark's own.
+"""Minimal Python data sources, to measure Spark's own cost.
 
-They are in a module of their own, as the processes that plan and read import what they are defined in.
+They have a module of their own, because the processes that plan and read import the defining module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = "queue string, routing_key binary, body binary"
 
 
 class Nothing(DataSource):
-    """A stream in which nothing ever is."""
+    """A stream without rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,7 +36,7 @@ class Nothing(DataSource):
 
 
 class ArrowFiles(DataSource):
-    """Record batches from files, a partition a file; as a stream, all of them in each of so many micro-batches."""
+    """Record batches from files, one partition per file; a stream has all files in each micro-batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +53,7 @@ class ArrowFiles(DataSource):
 
 
 class ArrowFilesReader(DataSourceReader):
-    """Reads them, and nothing else."""
+    """Reads the files, without further work."""
 
     def __init__(self, files: list[str]) -> None:
         self._files = files
@@ -66,7 +66,7 @@ class ArrowFilesReader(DataSourceReader):
 
 
 class ArrowFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads them so many times."""
+    """Reads the files in each of the given number of micro-batches."""
 
     def __init__(self, files: list[str], times: int) -> None:
         self._files = files
@@ -89,7 +89,7 @@ class ArrowFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 class InMemory(DataSource):
-    """A micro-batch of so many rows like those of :func:`arrow_files`, in two partitions, made as they are read."""
+    """A micro-batch of rows like those of :func:`arrow_files`, in two partitions, generated on reading."""
 
     @classmethod
     def name(cls) -> str:
@@ -124,7 +124,7 @@ class BareServer(DataSource):
 
 
 class BareServerStreamReader(ArrowFilesStreamReader):
-    """Its files are ports and numbers."""
+    """Its files are pairs of port and file number."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         port, file = map(int, partition.value.split())
@@ -135,7 +135,7 @@ class BareServerStreamReader(ArrowFilesStreamReader):
 
 
 def _serve(listener: socket.socket, contents: list[bytes]) -> None:
-    """Send what is asked for, one client after the other."""
+    """Send the requested file to each client in turn."""
     while True:
         connection, _ = listener.accept()
         with connection:
@@ -144,7 +144,7 @@ def _serve(listener: socket.socket, contents: list[bytes]) -> None:
 
 @contextmanager
 def bare_server(files: str) -> Iterator[int]:
-    """Two processes that send files from memory to who asks, and do nothing else; the port of both."""
+    """Run two processes that send files from memory to clients. Return their common port."""
     contents = [Path(file).read_bytes() for file in files.split(",")]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         made = multiprocessing.get_context("fork").Process
@@ -158,7 +158,7 @@ def bare_server(files: str) -> Iterator[int]:
 
 
 def made_rows(count: int) -> Iterator[pa.RecordBatch]:
-    """So many rows like those of :func:`arrow_files`, made from their numbers without an object for each."""
+    """Generate rows like those of :func:`arrow_files` from their numbers, without an object per row."""
     schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
     for start in range(0, count, 8192):
         numbers = np.arange(start, min(start + 8192, count), dtype=np.uint64)
@@ -175,7 +175,7 @@ def made_rows(count: int) -> Iterator[pa.RecordBatch]:
 
 
 def _cells(octets: np.ndarray[Any, Any], size: int, type_: pa.DataType) -> pa.Array:
-    """A column of cells of one size."""
+    """A column of cells of fixed size."""
     count = octets.size // size
     offsets = np.arange(0, octets.size + 1, size, dtype=np.int32)
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
@@ -188,7 +188,7 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def arrow_files(count: int) -> Iterator[str]:
-    """Two files with so many rows, as the broker's batches have them, no two alike; their names."""
+    """Return the names of two files of distinct rows, in batches like the broker's."""
     schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
     rest = bytes(range(92))
     with tempfile.TemporaryDirectory() as directory:

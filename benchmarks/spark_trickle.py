@@ -1,9 +1,9 @@
-"""How soon a message is in `foreachBatch`: a trickle of 100 a second through 4, 200 and 1,000 queues.
+"""Delay of messages until `foreachBatch`: 100 messages per second through 4, 200 and 1,000 queues.
 
     python -m benchmarks.spark_trickle [SECONDS]
 
-A streaming query without a trigger, on two local cores. Each message carries the time at which it was published; the
-first ten seconds do not count.
+A streaming query without a trigger, on two local cores. Each message carries its publishing time; the first ten seconds
+do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM_UP = 10.0
 
 
 def trickle(port: int, exchange: str, seconds: float) -> None:
-    """Publish at times fixed ahead; each body is the time."""
+    """Publish at times fixed in advance; each body is the current time."""
     with pika.BlockingConnection(pika.ConnectionParameters(HOST, port)) as connection:
         channel = connection.channel()
         began = time.time()

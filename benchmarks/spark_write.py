@@ -1,12 +1,12 @@
-"""What a row costs that Spark's sink publishes: processor time of the task and of the broker, without Spark's own.
+"""Cost of a row published by Spark's sink: processor time of the task and of the broker, without Spark's own.
 
     python -m benchmarks.spark_write [ROWS [ROUNDS]]
 
-A task of the sink is given record batches as Spark gives them and runs in this process; no JVM takes part. Rows of 100
-octets, persistent, go to four queues behind a consistent hash exchange, and to a stream: plain ones, and ones with a
-``message_id`` and a header each. Beside them are as many messages published over AMQP, with confirms. All take turns; a
-figure is the median of all rounds, in microseconds of processor time a row, which depends less than the clock on other
-processes of the machine.
+A task of the sink gets record batches as from Spark and runs in this process; no JVM takes part. Persistent rows of 100
+octets go to four queues behind a consistent hash exchange, and to a stream: plain rows, and rows with a ``message_id``
+and a header. The baseline is the same number of messages published over AMQP, with confirms. All variants take turns; a
+figure is the median of all rounds, in microseconds of processor time per row, which depends less on other processes
+than elapsed time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPARK_BATCH = 10_000
 """Rows of a record batch that Spark gives a task (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
 
 WINDOW = 20_000
-"""Messages over AMQP that are not confirmed yet, at most."""
+"""Maximum number of unconfirmed messages over AMQP."""
 
 EXCHANGE, STREAM = "written", "written-stream"
 
@@ -43,7 +43,7 @@ WITH_PROPERTIES = StructType(
 
 
 def batches(rows: int, *, properties: bool) -> list[pa.RecordBatch]:
-    """Rows as Spark gives them to a task."""
+    """Record batches of the size that Spark passes to a task."""
     return [_batch(range(first, min(first + SPARK_BATCH, rows)), properties) for first in range(0, rows, SPARK_BATCH)]
 
 
@@ -60,7 +60,7 @@ def _batch(numbers: range, properties: bool) -> pa.RecordBatch:
 
 
 def by_sink(broker: JumpMQ, given: list[pa.RecordBatch], schema: StructType, target: dict[str, str]) -> None:
-    """Publish rows as one task of a job does."""
+    """Publish rows as one task of a job."""
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
     writer = BatchWriter(SinkOptions.parse({"url": url} | target), schema)
     written = writer._publish(iter(given), writer._writer, "0")
@@ -84,7 +84,7 @@ def by_amqp(broker: JumpMQ, chunks: list[tuple[int, list[bytes]]]) -> None:
 
 
 def encoded(broker: JumpMQ, rows: int) -> list[tuple[int, list[bytes]]]:
-    """As many persistent messages of the same size, as AMQP has them."""
+    """The same number of persistent messages of the same size, encoded as AMQP frames."""
     connection = Connection(Address(broker.port))
     messages = Messages(EXCHANGE, size=100, keys=100_000, persistent=True)
     found = [(count, list(parts)) for count, parts in messages.chunks(0, rows, connection.frame_max, CHUNK)]
@@ -104,7 +104,7 @@ def declare(port: int) -> None:
 
 
 def empty(port: int) -> None:
-    """Have the queues empty, and the stream as new."""
+    """Purge the queues, and recreate the stream."""
     connection = Connection(Address(port))
     for queue in queues_of(EXCHANGE):
         connection.purge(queue)
@@ -114,7 +114,7 @@ def empty(port: int) -> None:
 
 
 def measured(broker: JumpMQ, publish: Callable[[], None]) -> tuple[float, float, float]:
-    """Seconds on the clock, of this process's processor time, and of the broker's; it has come to rest before."""
+    """Elapsed seconds, processor seconds of this process, and of the broker, which was idle before."""
     rest(broker)
     before, own, began = broker.cpu_seconds(), time.process_time(), time.perf_counter()
     publish()
@@ -132,7 +132,7 @@ def rest(broker: JumpMQ) -> None:
 def in_turns(
     broker: JumpMQ, ways: dict[str, Callable[[], None]], rounds: int
 ) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Times of each way of writing, by round, in rotating order, after one warm-up round."""
+    """Yield the times of each variant by round, in rotating order, after one warm-up round."""
     titles = list(ways)
     for number in range(-1, rounds):
         first = number % len(titles)
@@ -144,7 +144,7 @@ def in_turns(
 
 
 def main() -> None:
-    """Measure and print each way."""
+    """Measure and print each variant."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     plain, rich = batches(rows, properties=False), batches(rows, properties=True)

@@ -1,11 +1,12 @@
-"""What others wait while something long is done: a probe sends a message there and back, again and again.
+"""Latency of a bystander's messages during long operations.
 
     python -m benchmarks.stalls [-n MESSAGES] [--only NAME ...] [--memory-limit SIZE]
 
-Each operation works on a million messages (or on what it says). Printed are how long it takes, the 99.9th percentile
-and the longest of the probe's ways meanwhile, and the most processor time that the broker's thread has used at one
-stretch (:mod:`benchmarks.watched`), all in milliseconds. The probe is a process of its own; its figures without any
-operation stand in the first line. What it and the broker's thread waited for a processor that others had is taken off.
+Each operation works on a million messages, or on the number in its name. A probe, a process of its own, sends a message
+through the broker and waits for its delivery, repeatedly. Printed are the duration of the operation, the 99.9th
+percentile and maximum of the probe's latency, and the longest slice of processor time of the broker's thread
+(:mod:`benchmarks.watched`), all in milliseconds. The first line has the probe's figures without an operation. Time in
+which the probe and the broker's thread waited for a processor is subtracted.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ QUEUE = "stalled"
 GRAVE = "grave"
 OCTETS = bytes(100)
 BLOCK = 1000
-"""Messages that are sent at once."""
+"""Messages sent at once."""
 
 PROBE_INTERVAL = 0.0005
 """Seconds between the probe's messages."""
 
 
 class Watched(JumpMQ):
-    """A broker that tells how long its thread worked at one stretch."""
+    """A broker that reports the longest slice of its thread."""
 
     @property
     def command(self) -> list[str]:
@@ -47,7 +48,7 @@ class Watched(JumpMQ):
 
     @property
     def watch(self) -> Path:
-        """The file that it tells it in."""
+        """The file with the longest slice."""
         return self.directory / "longest"
 
 
@@ -72,7 +73,7 @@ class Stalls:
         self.ask("PUT", f"queues/%2F/{queue}", {"durable": True, "arguments": named})
 
     def fill(self, **arguments: Any) -> None:
-        """A queue with all the messages in it."""
+        """Fill the queue with all messages."""
         self.declare(**arguments)
         block = publication(QUEUE, OCTETS) * BLOCK
         for _ in range(self.count // BLOCK):
@@ -84,7 +85,7 @@ class Stalls:
         return self.connection.count(queue)
 
     def hold(self) -> Connection:
-        """A connection that holds all the messages of the queue unacknowledged."""
+        """A connection that holds all messages of the queue unacknowledged."""
         holder = Connection(Address(self.broker.port))
         holder.consume(QUEUE, auto_ack=False)
         while True:
@@ -188,7 +189,7 @@ class Stalls:
         return act
 
     def requeue_one_by_one(self) -> Callable[[], None]:
-        """20,000 of them, the oldest first."""
+        """20,000 messages, the oldest first."""
         self.fill()
         holder = Connection(Address(self.broker.port))
         get = method(1, 60, 70, b"\0\0" + short(QUEUE) + b"\0")
@@ -206,7 +207,7 @@ class Stalls:
         return act
 
     def commit_300_000(self) -> Callable[[], None]:
-        """As many persistent messages published, and acknowledged one by one, in one transaction."""
+        """300,000 persistent messages published and 300,000 acknowledged one by one, in one transaction."""
         count = 300_000
         self.declare()
         self.declare(GRAVE)
@@ -228,19 +229,19 @@ class Stalls:
         return act
 
     def rest(self) -> Callable[[], None]:
-        """All are put back, and rest for an hour, each alone."""
+        """Return all messages to the queue with a redelivery delay of an hour, each alone."""
         return self._rest(3_600_000, {}, self.count)
 
     def rest_by_key(self) -> Callable[[], None]:
-        """All of 64 slots are put back, and rest for an hour."""
+        """Return all messages of 64 slots to the queue with a redelivery delay of an hour."""
         return self._rest(3_600_000, {"slots": 64}, self.count)
 
     def rested_100_000(self) -> Callable[[], None]:
-        """As many, put back together, are due at once, and go to a consumer."""
+        """100,000 delayed messages, returned together, are due at once, and go to a consumer."""
         return self._rested({})
 
     def rested_100_000_by_key(self) -> Callable[[], None]:
-        """The same in a queue of 64 slots."""
+        """100,000 delayed messages in a queue of 64 slots."""
         return self._rested({"slots": 64})
 
     def _rested(self, arguments: dict[str, Any]) -> Callable[[], None]:
@@ -281,14 +282,14 @@ class Stalls:
         return lambda: self.ask("POST", "definitions", {"queues": queues})
 
     def delete_10_000_queues(self) -> Callable[[], None]:
-        """A virtual host with that many."""
+        """A virtual host with 10,000 queues."""
         self.ask("PUT", "vhosts/many")
         queues = [{"name": f"imported-{number}", "vhost": "many", "durable": True} for number in range(10_000)]
         self.ask("POST", "definitions", {"queues": queues})
         return lambda: self.ask("DELETE", "vhosts/many")
 
     def make_10_000_shards(self) -> Callable[[], None]:
-        """Ten exchanges, sharded by one policy."""
+        """Ten exchanges of 1,000 shards each, by one policy."""
         self.ask("PUT", "vhosts/sharded")
         for number in range(10):
             self.ask("PUT", f"exchanges/sharded/x{number}", {"type": "x-modulus-hash", "durable": True})
@@ -304,7 +305,7 @@ class Stalls:
         return lambda: self.ask("DELETE", f"queues/%2F/{QUEUE}")
 
     def close_15_000_exclusive(self) -> Callable[[], None]:
-        """Queues of a connection that ends."""
+        """The exclusive queues of a connection that ends."""
         owner = Connection(Address(self.broker.port))
         for number in range(15_000):
             declare = b"\0\0" + short(f"exclusive-{number}") + b"\x14" + bytes(4)
@@ -313,7 +314,7 @@ class Stalls:
         return owner.close
 
     def close_30_000_consumers(self) -> Callable[[], None]:
-        """Of a hundred channels of a connection that ends."""
+        """The consumers on a hundred channels of a connection that ends."""
         self.declare()
         owner = Connection(Address(self.broker.port))
         for number in range(30_000):
@@ -333,7 +334,7 @@ class Stalls:
         return self._copies("amq.topic", lambda number: f"a.a.{number}.b.a.a.b.a.b.a.7")
 
     def copies_to_1_000_queues(self) -> Callable[[], None]:
-        """A message whose CC names as many queues; ten times."""
+        """A message with a CC header of 1,000 queues, ten times."""
         for number in range(1000):
             self.connection.declare_queue(f"copied-{number}")
         return self._copies("", lambda number: f"copied-{number}")
@@ -352,7 +353,7 @@ class Stalls:
 
 
 def binding(queue: str, exchange: str, key: str) -> bytes:
-    """The frame that binds a queue, and is not answered."""
+    """A frame that binds a queue with ``no-wait``."""
     return method(1, 50, 20, b"\0\0" + short(queue) + short(exchange) + short(key) + b"\1" + bytes(4))
 
 
@@ -364,7 +365,7 @@ def publication(queue: str, octets: bytes, *, persistent: bool = False) -> bytes
 
 
 def swallow(connection: Connection) -> None:
-    """Receives all that comes, until nothing comes for a while."""
+    """Receive and discard octets until none arrive for 0.3 s."""
     connection.socket.settimeout(0.3)
     with contextlib.suppress(LoadError):
         while True:
@@ -384,10 +385,10 @@ OPERATIONS = [
 
 
 def probe(port: int, pipe: Pipe, broker: int | None = None) -> None:
-    """Sends messages there and back; at each word from the pipe answers how long they took since the last one.
+    """Send messages through the broker in turn; answer each message of the pipe with the latencies since the last one.
 
     Args:
-        broker: process whose waits for a processor, with the probe's own, are to be taken off.
+        broker: process whose waits for a processor are subtracted, as are the probe's own.
     """
     connection = Connection(Address(port))
     connection.declare_queue("probe")
@@ -414,7 +415,7 @@ def probe(port: int, pipe: Pipe, broker: int | None = None) -> None:
 
 
 def waited(broker: int | None) -> float:
-    """Seconds that this process and another have been ready to run while others had the processors."""
+    """Seconds in which this process and the given one were ready to run without a processor."""
     if broker is None:
         return 0.0
     return sum(int(Path(f"/proc/{one}/schedstat").read_text().split()[1]) for one in ("self", broker)) / 1e9
@@ -442,7 +443,7 @@ def main() -> None:
 
 
 def report(name: str, act: Callable[[], None], pipe: Pipe, watch: Path) -> None:
-    """Prints what the probe saw while something was done."""
+    """Print the probe's figures of an operation."""
     pipe.send(None)
     pipe.recv()
     watched.longest(watch)

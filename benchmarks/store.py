@@ -1,10 +1,9 @@
-"""How fast the store takes messages, what they cost on disk and in memory, and how soon it is open again.
+"""Speed of the store, cost of messages on disk and in memory, and duration of opening.
 
     python -m benchmarks.store [DIRECTORY] [--backlog N] [--singles N]
 
-The numbers depend on the disk below the directory (default: the current one), because every commit waits for it. The
-shapes that the log was chosen over are measured beside it: a row of SQLite for each queue and commit, with the bodies
-in one blob.
+The numbers depend on the disk below the directory (default: the current one), because every commit waits for a sync.
+The alternative to the log is measured as well: a row of SQLite for each queue and commit, with the bodies in one blob.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PROPERTIES = b"\x10\x00\x02"
 
 
 def message_run(first_seq: int, count: int, body: bytes = BODY) -> list[Message]:
-    """What one read of a socket leaves in a queue: one exchange and time, a key and a body each."""
+    """Messages of one read of a socket: one exchange and time, distinct keys and bodies."""
     now = time.time()
     run = []
     for seq in range(first_seq, first_seq + count):
@@ -43,7 +42,7 @@ def open_store(directory: Path) -> Store:
 
 
 def commit(store: Store) -> None:
-    """Flush, and wait until it is on disk."""
+    """Flush, and wait for the sync."""
     receipt = store.flush()
     while store.committed < receipt:
         select.select([store.fileno()], [], [])
@@ -55,7 +54,7 @@ def line(what: str, value: str) -> None:
 
 
 def octets_of(directory: Path) -> int:
-    """Octets that the files of a store take on disk."""
+    """Octets on disk of a store's files."""
     return sum(file.stat().st_blocks * 512 for file in directory.rglob("*") if file.name != "reserve")
 
 
@@ -67,7 +66,7 @@ SHAPES: dict[str, tuple[int, int, int, int]] = {
     "1 MB, 4 queues of 4": (4, 4, 1_000_000, 15),
     "100 octets, 1,000 queues of 1": (1000, 1, 100, 20),
 }
-"""Queues, messages of each in a commit, octets of a body, commits."""
+"""Queues, messages per queue and commit, octets of a body, commits."""
 
 
 def log_commits(directory: Path, queues: int, count: int, size: int) -> Iterator[None]:
@@ -84,7 +83,7 @@ def log_commits(directory: Path, queues: int, count: int, size: int) -> Iterator
 
 
 def sqlite_commits(directory: Path, queues: int, count: int, size: int) -> Iterator[None]:
-    """The same as blobs in SQLite, a row for each queue and commit."""
+    """Commits as blobs in SQLite, a row for each queue and commit."""
     directory.mkdir()
     connection = sqlite3.connect(directory / "store.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -102,7 +101,7 @@ def sqlite_commits(directory: Path, queues: int, count: int, size: int) -> Itera
 
 
 def compare_shapes(directory: Path) -> None:
-    """Commits of each shape, the two stores in turn."""
+    """Commits of each shape, in the log and in SQLite in turn."""
     stores: dict[str, Callable[..., Iterator[None]]] = {"log": log_commits, "SQLite": sqlite_commits}
     for title, (queues, count, size, rounds) in SHAPES.items():
         runs = {
@@ -135,13 +134,13 @@ def singles(directory: Path, count: int) -> None:
         commit(store)
     line(f"{count:,} messages committed one by one", f"{count / (time.perf_counter() - began):,.0f} /s")
     line("  processor time of the broker's thread", f"{(time.thread_time() - cpu) / count * 1e6:.0f} us each")
-    store._log.close()  # as a kill leaves it
+    store._log.close()  # as after a kill
     line("  on disk", f"{octets_of(directory) / count:.0f} octets each")
     restart(directory)
 
 
 def backlog(directory: Path, count: int) -> None:
-    """Messages that wait in four queues."""
+    """A backlog of messages in four queues."""
     store = open_store(directory)
     for seq in range(1, count // 4, 1000):
         for queue in range(4):
@@ -165,8 +164,8 @@ print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, count)
 
 
 def restart(directory: Path) -> None:
-    """Open a copy of the store as a kill would leave it, in a process of its own."""
-    (directory / "jumpmq.lock").unlink()  # held by this process
+    """Open a copy of the store, as after a kill, in a process of its own."""
+    (directory / "jumpmq.lock").unlink()  # locked by this process
     finished = subprocess.run([sys.executable, "-c", RESTART, directory], capture_output=True, text=True, check=True)
     seconds, kilobytes, count = finished.stdout.split()
     line(f"  a start with these {int(count):,} messages", f"{float(seconds):.2f} s")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.streams DIRECTORY
 
-The directory is another checkout whose kernels are built, as ``git worktree add`` and ``setup.py build_ext --inplace``
-make it. Each figure is the median over the rounds, in which both brokers serve one after the other; beside it is how
-many times as fast this checkout is, and how many times less of the processor it takes, which a busy machine changes
-less. What every commit waits for is the disk below the temporary directory.
+The directory is another checkout with built kernels, as made by ``git worktree add`` and ``setup.py build_ext
+--inplace``. Each figure is the median over the rounds, in which both brokers serve in turn; next to it are the ratio of
+the rates, and the ratio of the processor times, which depends less on other load. Every commit waits for the disk below
+the temporary directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Checkout(JumpMQ):
 
 
 def confirmed(broker: JumpMQ, octets: list[bytes], n: int, window: int) -> Role:
-    """Publishes ``n`` messages, these in turn, with so many unconfirmed."""
+    """Publish ``n`` messages, cycling through the given octets, with at most ``window`` unconfirmed."""
 
     def run(gate: object) -> Figures:
         connection = Connection(Address(broker.port))

@@ -1,4 +1,4 @@
-"""What is compared, and how much better than RabbitMQ, or how good, JumpMQ must at least be."""
+"""The compared scenarios, and their targets relative to RabbitMQ or absolute."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Row:
     """One line of the table.
 
     Attributes:
-        title: what the line is called.
-        figure: its name in what the load generator prints; empty for what is measured without it.
-        unit: of the figure, as it is written behind it; empty for messages or bindings a second.
-        times: how many times better than RabbitMQ at least; 0 if there is no such target.
-        most: the largest figure that is good enough, whatever RabbitMQ does; 0 if there is no such target.
-        less_is_better: as for times and sizes.
+        title: first column.
+        figure: name of the figure in the load generator's output; empty if measured without it.
+        unit: unit behind the figure; empty for messages or bindings per second.
+        times: required ratio to RabbitMQ; 0 without such a target.
+        most: maximum of the figure, independent of RabbitMQ; 0 without such a target.
+        less_is_better: for times and sizes.
     """
 
     title: str
@@ -35,11 +35,11 @@ class Row:
         return f"{self.times:g}x" if self.times else ""
 
     def ratio(self, ours: float, theirs: float) -> float:
-        """How many times better `ours` is."""
+        """Ratio by which `ours` is better."""
         return theirs / ours if self.less_is_better else ours / theirs
 
     def met(self, ours: float | None, theirs: float | None) -> bool | None:
-        """Whether the target is met; None if there is none or nothing to compare with."""
+        """Return true if the target is met; None without a target or a value to compare with."""
         if ours is None:
             return None
         if self.most:
@@ -54,11 +54,11 @@ class Scenario:
     """One run of the load generator.
 
     Attributes:
-        arguments: as typed.
-        rows: the lines it fills.
-        before: the run that must come before it.
-        per_message: whether processor time is counted by messages.
-        computing: processes that want a processor all the time meanwhile.
+        arguments: of the command line.
+        rows: lines of the table with the run's figures.
+        before: arguments of a preparing run.
+        per_message: processor time is counted per message.
+        computing: number of processes that occupy processors meanwhile.
     """
 
     arguments: tuple[str, ...]
@@ -74,7 +74,7 @@ class Scenario:
 
 
 def throughput(*arguments: str, before: tuple[str, ...] = ()) -> Scenario:
-    """A scenario that counts messages a second."""
+    """A scenario that counts messages per second."""
     return Scenario(arguments, (Row(" ".join(arguments), "rate", "", times=3),), before)
 
 

@@ -1,10 +1,10 @@
-"""`jumpmq`, watched: how long the broker's thread works at one stretch, without a look at who else wants something.
+"""`jumpmq` with a watch on the longest slice of processor time of the broker's thread between two timer callbacks.
 
     python -m benchmarks.watched FILE serve ...
 
-A timer of the event loop is due every millisecond, and notes how much processor time the thread has used since it was
-last called: unlike the time that a probe waits, this does not depend on what else the machine does. The most is in the
-file, as a C double in seconds; who has read it puts 0 there.
+A timer of the event loop is due every millisecond, and notes the processor time of the thread since the last call:
+unlike a probe's latency, this figure does not depend on other load of the machine. The maximum is in the file, as a C
+double in seconds; a reader resets it to 0.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What several processes would do for one machine: a model, made of what a hop between two of them costs.
+"""A model of several processes on one machine, based on the measured cost of a hop between two of them.
 
     python -m benchmarks.workers [--rounds N]
 
-First JumpMQ as it is: its processor time for a message, of which the reading and routing is what messages cost that
-reach no queue. Then the parts of a hop, each by itself (`hops.py`). The model adds up what a message costs all
-workers: `N` of them, on as many cores with nothing else to do, do N times what one does, divided by how much more it
-costs. Where one process has a share of its own, the busiest one counts. Clients that take cores of their own are not in
-it, nor is the disk.
+First JumpMQ as one process: its processor time per message; the cost of messages without a queue is the part of reading
+and routing. Then the parts of a hop, each alone (`hops.py`). The model adds up the cost of a message at all workers:
+`N` workers, on as many otherwise idle cores, have N times the throughput of one, divided by the relative cost. Where
+one process has a special role, the busiest process counts. The model leaves out the cores of clients and the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LOADS = {
     "connections": ("connections", "-n", "300"),
 }
 TOGETHER = 20
-"""Messages that are confirmed together where 1,000 connections wait for one each; each worker has a share of them."""
+"""Messages confirmed together where 1,000 connections wait for one each; each worker has a share of them."""
 
 
 class Costs(NamedTuple):
@@ -55,7 +54,7 @@ class Costs(NamedTuple):
 
 
 Line = Callable[[Costs, int], float]
-"""How many times what one process does, of so many workers."""
+"""Throughput of the given number of workers, relative to one process."""
 
 
 def main() -> None:
@@ -106,7 +105,7 @@ def speaking_tls(processes: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]
 
 
 def of_one_process(rounds: int) -> tuple[dict[str, float], dict[str, float], float]:
-    """What one process takes for each load, without TLS and with it, and for a message that reaches no queue."""
+    """Processor time of one process per load, without and with TLS, and per message without a queue."""
     with speaking_tls(0) as (broker, tls_port, options):
         plain = {name: cpu_of(broker, load, broker.port, (), rounds)[0] for name, load in LOADS.items()}
         tls = {name: cpu_of(broker, load, tls_port, options, rounds)[0] for name, load in LOADS.items()}
@@ -114,7 +113,7 @@ def of_one_process(rounds: int) -> tuple[dict[str, float], dict[str, float], flo
 
 
 def with_tls_aside(rounds: int) -> dict[str, tuple[float, float]]:
-    """What a broker whose TLS is done by one other process takes for each load: itself, and that one."""
+    """Processor time per load of a broker with a separate TLS process: of the broker, and of the TLS process."""
     with speaking_tls(1) as (broker, port, options):
         return {name: cpu_of(broker, load, port, options, rounds) for name, load in LOADS.items()}
 
@@ -122,8 +121,10 @@ def with_tls_aside(rounds: int) -> dict[str, tuple[float, float]]:
 def cpu_of(
     broker: JumpMQ, load: tuple[str, ...], port: int, options: tuple[str, ...], rounds: int
 ) -> tuple[float, float]:
-    """Microseconds of the broker for one message, or one connection, of a load: of its own process, and of others. The
-    least of all rounds but a first."""
+    """Microseconds per message or connection of a load: of the broker's own process, and of others.
+
+    The minimum of all rounds but the first.
+    """
     count = int(load[load.index("-n") + 1])
     command = [sys.executable, "-m", "benchmarks.load", *load, "--port", str(port), *options]
     runs = []
@@ -142,7 +143,7 @@ def own_seconds(broker: JumpMQ) -> float:
 
 
 def cpu_of_routing(broker: JumpMQ) -> float:
-    """Microseconds of the broker for one small message that is published to an exchange without bindings."""
+    """Microseconds of the broker per small message to an exchange without bindings."""
     connection, batches = Connection(Address(broker.port)), 1_000
     connection.declare_exchange("unbound", "x-consistent-hash")
     octets = Messages("unbound", SMALL, 1_000_000, persistent=False).encode(0, RUN, FRAME_MAX)
@@ -154,7 +155,7 @@ def cpu_of_routing(broker: JumpMQ) -> float:
 
 
 def parts(costs: Costs, hand_over: float, barriers: dict[int, float]) -> str:
-    """What was measured, as a table."""
+    """The measurements, as a table."""
     rows = {
         "a message of 100 octets, one process": costs.plain["small"],
         "of it, read and routed": costs.routing,
@@ -183,13 +184,15 @@ def parts(costs: Costs, hand_over: float, barriers: dict[int, float]) -> str:
 
 
 def away(workers: int) -> float:
-    """The share of messages whose queue is another worker's, where queues are placed at random."""
+    """Fraction of messages with a queue at another worker, for random placement."""
     return (workers - 1) / workers
 
 
 def wakes(wake: float, load: str, workers: int = 1) -> float:
-    """What it takes for each message to wake who has to act on it, and who hears of that: there are as many together
-    as a read of a busy connection brings, small ones for each worker."""
+    """Cost per message of waking the receiver and the sender.
+
+    One read of a busy connection has that number of messages, small ones for each worker.
+    """
     return 2 * wake * workers / RUN if load == "small" else 2 * wake / (LARGE_READ_SIZE // LARGE)
 
 
@@ -201,7 +204,7 @@ def placed_at_random(load: str) -> Line:
 
 
 def both_ways(costs: Costs, load: str, workers: int) -> float:
-    """What it takes that a message goes to its queue over a link, and from there over one."""
+    """Cost of a message that reaches its queue, and its consumer, over a link."""
     return costs.enqueue[load] + costs.relay[load] + 2 * wakes(costs.wake, load, workers)
 
 
@@ -215,14 +218,14 @@ def apart(costs: Costs, workers: int) -> float:
 
 
 def one_worker_with_queues(costs: Costs, workers: int) -> float:
-    """One has all queues; the others read, route, and relay."""
+    """One worker has all queues; the others read, route, and relay."""
     queues = costs.plain["small"] - costs.routing + costs.enqueue["small"] / 2
     each = (costs.routing + costs.enqueue["small"] / 2 + costs.relay["small"]) / (workers - 1)
     return costs.plain["small"] / max(queues, each)
 
 
 def confirmed_singly(costs: Costs, workers: int) -> float:
-    """Confirms are gathered in each worker and in each pair of them, so batches shrink."""
+    """Confirms are gathered in each worker and in each pair of workers, so batches shrink."""
     hop = costs.enqueue["small"] + 2 * costs.wake / max(1.0, TOGETHER / workers**2)
     return workers * costs.plain["singly"] / (costs.plain["singly"] + away(workers) * hop)
 
@@ -242,17 +245,17 @@ RELAYED = {
     "singly": (2 * SMALL, 2),
     "connections": (4_000, 12),
 }
-"""Octets that a process which does TLS relays of each load, and how often it reads and writes them."""
+"""Octets that a TLS process relays per message of each load, and its number of reads and writes."""
 
 
 def tls_alone(costs: Costs, load: str) -> float:
-    """What such a process takes."""
+    """Cost of a separate TLS process."""
     octets, times = RELAYED[load]
     return costs.tls[load] - costs.plain[load] + octets * costs.octet + times * costs.wake
 
 
 def tls_aside(load: str) -> Line:
-    """One does all but TLS; the others do TLS, and relay octets to it unread."""
+    """One process does all but TLS; the others do TLS, and relay octets to it unparsed."""
 
     def line(costs: Costs, workers: int) -> float:
         return costs.tls[load] / max(costs.plain[load], tls_alone(costs, load) / (workers - 1))

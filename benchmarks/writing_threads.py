@@ -32,7 +32,7 @@ ROUNDS = 5
 
 
 class Counter(threading.Thread):
-    """Counts as fast as the interpreter lets it."""
+    """Counts as fast as the interpreter allows."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

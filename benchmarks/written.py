@@ -1,11 +1,11 @@
-"""How many octets are written to the disk for each that is received, where little comes to many queues.
+"""Write amplification: octets written to the disk per received octet, with few messages for many queues.
 
     python -m benchmarks.written [--seconds SECONDS]
 
 Persistent messages of 500 octets with confirms to 100 durable queues, at a steady rate, each confirmed before the next
-of its publisher; consumers acknowledge each delivery. What a commit costs is whole pages, whatever is in it, so that
-the ratio is large where little is published, and falls as commits have more in them. LavinMQ writes 30 to 200 times
-what it receives there (cloudamqp/lavinmq, issue 2176).
+of its publisher; consumers acknowledge each delivery. A commit writes whole pages, so that the ratio is large at low
+rates, and falls with larger commits. LavinMQ writes 30 to 200 times the received octets in this case
+(cloudamqp/lavinmq, issue 2176).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jumpmq.testing import BrokerProcess, installed
 QUEUES = 100
 BODY = bytes(500)
 PUBLISHERS = {300: 1, 3000: 30}
-"""Publishers by the messages a second that they publish together."""
+"""Number of publishers, by the messages per second of all publishers."""
 
 
 def main() -> None:
@@ -43,10 +43,10 @@ def main() -> None:
 
 
 def measure(broker: BrokerProcess, rate: float, publishers: int, seconds: float) -> tuple[int, int]:
-    """Messages that were confirmed, and octets written meanwhile.
+    """Number of confirmed messages, and octets written meanwhile.
 
     Args:
-        rate: messages a second, of each publisher.
+        rate: messages per second of each publisher.
     """
     names = [f"queue.{number}" for number in range(QUEUES)]
     ended = threading.Event()
@@ -56,7 +56,7 @@ def measure(broker: BrokerProcess, rate: float, publishers: int, seconds: float)
         for name in names:
             channel.queue_declare(name, durable=True)
     consumer.start()
-    time.sleep(2)  # what is declared is on disk
+    time.sleep(2)  # declarations are on disk
     before = broker.written()
     counts: list[int] = []
     threads = [

@@ -1,12 +1,12 @@
-"""Load an AMQP 0-9-1 broker through an exchange and print one line of JSON: what it held, and that nothing was lost.
+"""Load an AMQP 0-9-1 broker through an exchange, count all messages, and print the figures as a line of JSON.
 
 scenarios:
-  publish   publish N messages with no consumer, then count what the queues hold
-  confirm   the same with publisher confirms, at most --window unconfirmed
+  publish   publish N messages with no consumer, then count the messages of the queues
+  confirm   publish with publisher confirms, at most --window unconfirmed
   singly    publish from --connections, each waiting for the confirm of one message before the next
-  drain     consume what `publish --keep` or `confirm --keep` left in the queues
+  drain     consume the messages left in the queues by `publish --keep` or `confirm --keep`
   flow      publish and consume N messages at once
-  latency   publish --rate messages a second for --seconds, whatever the broker does, and consume them at once
+  latency   publish --rate messages per second for --seconds, independently of the broker, and consume them at once
   bind      bind and unbind --queues queues of weight --weight, one after the other
   connections, channels   open and close N connections, or channels on one connection
 
@@ -29,7 +29,7 @@ from benchmarks.load.scenarios import SCENARIOS, clean
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the scenario and prints its figures as one line of JSON."""
+    """Run the scenario, and print its figures as one line of JSON."""
     options = parse(arguments, __doc__, SCENARIOS)
     load = load_of(options)
     try:

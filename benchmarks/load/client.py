@@ -1,4 +1,4 @@
-"""A small blocking AMQP 0-9-1 client for load: one connection, one channel, octets in a buffer that is never moved.
+"""A small blocking AMQP 0-9-1 client for load: one connection with one channel and a fixed buffer.
 
 Methods are named by their class and method numbers of the AMQP 0-9-1 specification.
 """
@@ -18,7 +18,7 @@ FRAME = struct.Struct(">BHI")
 FRAME_OVERHEAD = FRAME.size + 1
 BUFFER_SIZE = 1 << 20
 MAX_PARTS = 1024
-"""Parts that the system takes at once."""
+"""Maximum number of parts per ``sendmsg``."""
 PATIENCE = 60
 """Seconds to wait for the broker."""
 PASSIVE, DURABLE = 1, 2
@@ -26,12 +26,12 @@ NO_ACK = 2
 
 
 class LoadError(Exception):
-    """The broker refused something, or did not do what it must; the text is one line."""
+    """The broker refused a request or violated the protocol; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens, and as whom to log in; with TLS where there is the certificate of its authority."""
+    """Host and port of a broker, with the credentials; with TLS if the certificate of its authority is given."""
 
     port: int
     host: str = "127.0.0.1"
@@ -45,9 +45,9 @@ class Connection:
     """A connection with channel 1 open.
 
     Attributes:
-        buffer: what was received lies at its beginning, `filled` octets of it.
-        room: octets that it takes at most.
-        frame_max: largest frame that was agreed, in octets.
+        buffer: received octets, the first `filled` of them valid.
+        room: capacity of the buffer, in octets.
+        frame_max: negotiated maximum frame size, in octets.
     """
 
     def __init__(self, address: Address, room: int = BUFFER_SIZE) -> None:
@@ -85,7 +85,7 @@ class Connection:
         self.socket.sendall(octets)
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """The same with octets in many parts."""
+        """Send octets given in parts."""
         if self._tls is not None:
             self.send(b"".join(parts))
             return
@@ -105,7 +105,7 @@ class Connection:
         return self._expect(class_id, method_id + 1)
 
     def fill(self) -> None:
-        """Receives what is there, at least one octet. Raises LoadError if the broker closed or is silent for 60 s."""
+        """Receive the available octets, at least one. Raises LoadError after a close, or 60 s of silence."""
         try:
             received = self.socket.recv_into(self._view[self.filled : self.room])
         except (TimeoutError, BlockingIOError):
@@ -113,7 +113,7 @@ class Connection:
         if not received:
             raise LoadError("the broker closed the connection")
         self.filled += received
-        while self._tls is not None and self._tls.pending() and self.filled < self.room:  # no selector tells of these
+        while self._tls is not None and self._tls.pending() and self.filled < self.room:  # no selector reports these
             self.filled += self._tls.recv_into(self._view[self.filled : self.room])
 
     def discard(self, octets: int) -> None:
@@ -123,7 +123,7 @@ class Connection:
         self.filled = rest
 
     def unexpected(self, at: int = 0) -> LoadError:
-        """The error for a frame in the buffer that should not be there: a close with its text, or its kind."""
+        """The error for an unexpected frame in the buffer: the text of a close, or the frame type."""
         while self.filled < at + FRAME.size or self.filled < at + self._frame_size(at):
             self.fill()
         kind, channel, size = FRAME.unpack_from(self.buffer, at)
@@ -144,12 +144,12 @@ class Connection:
         self.call(40, 20, b"\0\0" + short(name) + b"\0")
 
     def declare_queue(self, name: str, kind: str | None = None) -> None:
-        """Declares a durable queue, of a kind if one is named."""
+        """Declare a durable queue, optionally of a given type."""
         fields = b"" if kind is None else short("x-queue-type") + b"S" + struct.pack(">I", len(kind)) + kind.encode()
         self.call(50, 10, b"\0\0" + short(name) + bytes([DURABLE]) + _table(fields))
 
     def count(self, queue: str) -> int:
-        """How many ready messages the queue holds."""
+        """Number of ready messages of the queue."""
         answer = self.call(50, 10, b"\0\0" + short(queue) + bytes([PASSIVE]) + _table())
         return int.from_bytes(answer[-8:-4])
 
@@ -166,7 +166,7 @@ class Connection:
         self.call(50, 30, b"\0\0" + short(queue) + b"\0")
 
     def delete_queue(self, name: str) -> None:
-        """Deletes the queue with what it holds."""
+        """Delete the queue with its messages."""
         self.call(50, 40, b"\0\0" + short(name) + b"\0")
 
     def select_confirms(self) -> None:
@@ -174,7 +174,7 @@ class Connection:
         self.call(85, 10, b"\0")
 
     def prefetch(self, count: int) -> None:
-        """Limits the unacknowledged messages of each consumer."""
+        """Limit the unacknowledged messages of each consumer."""
         self.call(60, 10, struct.pack(">IHB", 0, count, 0))
 
     def consume(self, queue: str, auto_ack: bool) -> None:
@@ -186,13 +186,13 @@ class Connection:
         self.send(method(1, 60, 80, struct.pack(">QB", tag, 1)))
 
     def acknowledge_singly(self, first: int, last: int) -> None:
-        """Acknowledges the deliveries from one tag to another, each with a method of its own."""
+        """Acknowledge a range of delivery tags, with a method per tag."""
         count = last - first + 1
         octets = struct.pack(f">{count}Q", *range(first, last + 1))
         methods = bytearray(ACK * count)
         for place in range(
             8
-        ):  # the tags' octets, all first ones, all second ones: a loop over tags costs ten times that
+        ):  # all first octets of the tags, then all second octets: a loop over tags takes ten times as long
             methods[ACK_TAG + place :: len(ACK)] = octets[place::8]
         self.send(methods)
 
@@ -211,7 +211,7 @@ class Connection:
         self.socket.close()
 
     def _expect(self, class_id: int, method_id: int, skip: bool = False) -> bytes:
-        """Returns the arguments of the next frame, which must be this method; `skip` passes over others."""
+        """Return the arguments of the next frame, which must be the given method; `skip` skips other methods."""
         wanted = struct.pack(">BHH", METHOD, class_id, method_id)
         while True:
             while self.filled < FRAME.size or self.filled < self._frame_size(0):
@@ -231,7 +231,7 @@ class Connection:
 
 
 def short(text: str) -> bytes:
-    """A short string: its length in an octet, then its octets."""
+    """A short string: one octet of length, then the octets."""
     octets = text.encode()
     return bytes([len(octets)]) + octets
 

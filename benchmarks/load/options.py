@@ -1,4 +1,4 @@
-"""What a run of the load generator does: the options of its command line."""
+"""The command-line options of the load generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.load.traffic import Messages
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run: where, what and how much. The fields are the options of the command line."""
+    """Broker, messages and amounts of one run. The fields are the options of the command line."""
 
     address: Address
     messages: Messages
@@ -39,16 +39,16 @@ class Load:
 
     @property
     def share(self) -> int:
-        """How many messages each publisher publishes."""
+        """Number of messages per publisher."""
         return self.n // self.publishers
 
     @property
     def total(self) -> int:
-        """How many messages there are: n, less the rest that the publishers cannot share."""
+        """Number of messages of all publishers: n, rounded down to a multiple of the publishers."""
         return self.share * self.publishers
 
     def connect(self, room: int = BUFFER_SIZE) -> Connection:
-        """A new connection to the broker, with room for so many octets of what it sends."""
+        """Return a new connection to the broker, with a receive buffer of the given size in octets."""
         return Connection(self.address, room)
 
 
@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
 
 
 def load_of(options: argparse.Namespace) -> Load:
-    """The run that the options describe."""
+    """Return the run described by the options."""
     return Load(
         address=Address(options.port, options.host, options.user, options.password, options.vhost, options.tls_ca),
         messages=Messages(options.exchange, options.size, options.keys, options.persistent),

@@ -1,4 +1,4 @@
-"""Roles that run at once, each in a process of its own, so that none waits for another's interpreter."""
+"""Concurrent roles, each in its own process, so that none waits for another's interpreter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Clock:
 
 
 def together(roles: Sequence[Role]) -> list[Figures]:
-    """Runs each role in a process of its own, all beginning when all are ready, and returns what each measured."""
+    """Run each role in a process of its own. All begin when all are ready. Return the figures of each role."""
     fork = multiprocessing.get_context("fork")
     gate = fork.Barrier(len(roles), timeout=LONGEST_PREPARATION)
     pipes: list[Pipe] = []

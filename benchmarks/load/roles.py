@@ -1,4 +1,4 @@
-"""The roles of a run, publishers and consumers: each prepares, waits at the gate for the others, works and measures."""
+"""Publishers and consumers of a run: each prepares, waits at the barrier, works and measures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL_ROOM = 4096
 
 
 def publisher(load: Load, index: int) -> Role:
-    """Publishes one share of the messages."""
+    """Publish one share of the messages."""
 
     def run(gate: Barrier) -> Figures:
         connection = load.connect()
@@ -38,7 +38,7 @@ def publisher(load: Load, index: int) -> Role:
             confirms.sent += count
         while load.confirm and confirms.missing:
             confirms.read()
-        connection.count(load.names[0])  # its answer says that the broker has read everything before
+        connection.count(load.names[0])  # the answer follows the processing of all earlier frames
         figures = clock.stop()
         connection.close()
         return figures
@@ -75,7 +75,7 @@ def drained(consumers: Sequence[Deliveries], total: int, ack_every: int, clock: 
 
 
 def crowd(load: Load, index: int) -> Role:
-    """Many connections, each of which publishes a message when the one before is confirmed."""
+    """Many connections, each of which publishes a message after the previous confirm."""
 
     def run(gate: Barrier) -> Figures:
         members = [Confirms(load.connect(SMALL_ROOM)) for _ in range(load.connections // load.publishers)]
@@ -136,7 +136,7 @@ def punctual_publisher(load: Load, count: int) -> Role:
 
 
 def timing_consumer(load: Load, total: int) -> Role:
-    """Consumes without acknowledgements and notes when each message arrived."""
+    """Consume without acknowledgements, and note the arrival time of each message."""
 
     def run(gate: Barrier) -> Figures:
         consumers = [Deliveries(load.connect(), ordered=True) for _ in load.names]
@@ -160,13 +160,13 @@ def timing_consumer(load: Load, total: int) -> Role:
 
 
 def per_tick(load: Load) -> int:
-    """How many messages are due together."""
+    """Number of messages due per tick."""
     return max(1, int(load.rate * TICK))
 
 
 def arriving(consumers: Sequence[Deliveries], total: int) -> Iterable[Deliveries]:
-    """Each consumer that has received something, until all have `total` deliveries together."""
-    yield from consumers  # what came with the answer to consume is in the buffers already
+    """Yield each consumer with received octets, until all consumers together have `total` deliveries."""
+    yield from consumers  # deliveries received with the answer to consume are in the buffers
     with selectors.DefaultSelector() as selector:
         for each in consumers:
             selector.register(each.connection.socket, selectors.EVENT_READ, each)

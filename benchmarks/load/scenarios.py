@@ -1,4 +1,4 @@
-"""The scenarios: what is declared, which roles run, what is counted at the end."""
+"""The scenarios: declarations, roles, and final counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def publish(load: Load) -> Figures:
 
 
 def singly(load: Load) -> Figures:
-    """Many connections, each waiting for the confirm of one message before it publishes the next."""
+    """Many connections, each of which waits for the confirm of one message before the next publish."""
     prepare(load)
     total = load.share // (load.connections // load.publishers) * load.connections
     figures = together([crowd(load, i) for i in range(load.publishers)])
@@ -35,7 +35,7 @@ def singly(load: Load) -> Figures:
 
 
 def drain(load: Load) -> Figures:
-    """Consumes what an earlier run left."""
+    """Consume the messages left by an earlier run."""
     waiting = sum(counts(load))
     if not waiting:
         raise LoadError("there is nothing to drain; run publish --keep before")
@@ -52,7 +52,7 @@ def flow(load: Load) -> Figures:
 
 
 def latency(load: Load) -> Figures:
-    """Open loop: the times to send are fixed ahead, so that a stall counts against every message that it delays."""
+    """Open loop: send times are fixed in advance, so that a stall counts against every delayed message."""
     prepare(load)
     count = int(load.rate * load.seconds)
     figures = together([punctual_publisher(load, count), timing_consumer(load, count)])
@@ -66,7 +66,7 @@ def latency(load: Load) -> Figures:
 
 
 def bind(load: Load) -> Figures:
-    """Binds and unbinds one queue after the other, waiting for each answer."""
+    """Bind and unbind one queue after the other, waiting for each answer."""
     with closing(load.connect()) as connection:
         connection.declare_exchange(load.messages.exchange, load.kind)
         for name in load.names:
@@ -81,7 +81,7 @@ def bind(load: Load) -> Figures:
 
 
 def connections(load: Load) -> Figures:
-    """Opens n connections, each with a channel, and closes each before the next."""
+    """Open n connections with a channel, and close each before the next."""
     began = time.perf_counter()
     for _ in range(load.n):
         load.connect(SMALL_ROOM).close()
@@ -89,7 +89,7 @@ def connections(load: Load) -> Figures:
 
 
 def channels(load: Load) -> Figures:
-    """Opens n channels on one connection, as many at a time as it may have, and closes them."""
+    """Open n channels on one connection, in batches of the channel limit, and close them."""
     at_once = range(2, 1002)
     with closing(load.connect()) as connection:
         began = time.perf_counter()
@@ -112,7 +112,7 @@ def generator_cost(messages: int, figures: Sequence[Figures]) -> Figures:
 
 
 def prepare(load: Load) -> None:
-    """Declares exchange and queues, empties and binds them."""
+    """Declare the exchange and the queues, purge and bind the queues."""
     with closing(load.connect()) as connection:
         connection.declare_exchange(load.messages.exchange, load.kind)
         for name in load.names:
@@ -130,7 +130,7 @@ def clean(load: Load) -> None:
 
 
 def counts(load: Load) -> list[int]:
-    """How many messages are ready in each queue."""
+    """Number of ready messages of each queue."""
     with closing(load.connect()) as connection:
         return [connection.count(name) for name in load.names]
 
@@ -150,7 +150,7 @@ def settled(load: Load, total: int) -> list[int]:
 
 
 def emptied(load: Load) -> int:
-    """What is left in the queues: nothing, or LoadError."""
+    """Return 0 if the queues are empty, or raise LoadError."""
     left = sum(settled(load, 0))
     if left:
         raise LoadError(f"{left} messages are left in the queues behind the last")

@@ -27,7 +27,7 @@ from benchmarks.load.client import (
 
 CHUNK = 500
 LARGE = 4096
-"""Octets of a body from which on it is not copied before it is sent, and received without a part of the next."""
+"""Minimum size in octets of a large body, sent without a copy and received without a part of the next."""
 NUMBER = struct.Struct(">Q")
 ACK = struct.Struct(">BHIIQBB")
 ACK_START = (METHOD, 1, 13, 60 << 16 | 80)
@@ -55,8 +55,11 @@ class Messages:
         return b"".join(self._parts(first, count, frame_max))
 
     def chunks(self, first: int, count: int, frame_max: int, per_chunk: int) -> list[tuple[int, Sequence[bytes]]]:
-        """The same in chunks: how many messages, and their octets in parts. Large bodies are there once, but for their
-        numbers: gigabytes that no cache holds would cost more to send than to receive."""
+        """Encode the messages in chunks: the number of messages, and their octets in parts.
+
+        Large bodies are shared, except for the numbers: gigabytes outside of any processor cache would cost more to
+        send than to receive.
+        """
         starts = range(first, first + count, per_chunk)
         sizes = [min(per_chunk, first + count - start) for start in starts]
         chunks: list[tuple[int, Sequence[bytes]]] = []
@@ -73,7 +76,7 @@ class Messages:
             yield after_number
 
     def _template(self, frame_max: int) -> tuple[bytes, bytes, bytes]:
-        """The octets of one publish before its key, between key and number, and behind the number."""
+        """Octets of one publish: before its key, between key and number, and after the number."""
         key = "k" * 10
         flags, properties = (0x1000, b"\2") if self.persistent else (0, b"")
         publish = struct.pack(">HHH", 60, 40, 0) + short(self.exchange) + short(key) + b"\0"
@@ -87,7 +90,7 @@ class Messages:
 
 
 class Confirms:
-    """Which publishes the broker has confirmed, in whatever order and grouping it likes."""
+    """Confirmed publishes; the broker may confirm in any order and grouping."""
 
     def __init__(self, connection: Connection) -> None:
         self.sent = 0
@@ -97,7 +100,7 @@ class Confirms:
 
     @property
     def missing(self) -> int:
-        """How many sent messages are not confirmed."""
+        """Number of unconfirmed messages."""
         return self.sent - self._floor - len(self._ahead)
 
     def read(self) -> None:
@@ -132,9 +135,9 @@ class Deliveries:
     """Counts and checks the deliveries of one consumer.
 
     Attributes:
-        connection: where they come from.
+        connection: the consumer's connection.
         count: deliveries so far.
-        ordered: whether message numbers must rise, as they do in every queue when one publisher fills it.
+        ordered: message numbers must rise, as in every queue filled by one publisher.
     """
 
     def __init__(self, connection: Connection, ordered: bool, singly: bool = False) -> None:
@@ -148,10 +151,10 @@ class Deliveries:
         self._last_number = -1
 
     def take(self) -> memoryview:
-        """Checks the whole deliveries in the buffer and returns them; call `done` behind it.
+        """Check the complete deliveries in the buffer and return them; the caller calls `done` afterwards.
 
         Raises:
-            LoadError: a delivery tag was left out or repeated, or messages of the queue came out of order.
+            LoadError: a delivery tag was skipped or repeated, or messages of the queue came out of order.
         """
         connection = self.connection
         if not self._size and not self._measure():
@@ -171,11 +174,11 @@ class Deliveries:
         return memoryview(buffer)[:end]
 
     def numbers(self, deliveries: memoryview) -> Iterator[int]:
-        """The numbers of the messages in what `take` returned."""
+        """Message numbers of the result of `take`."""
         return (number for (number,) in self._numbers.iter_unpack(deliveries))
 
     def done(self, deliveries: memoryview, acknowledge_every: int) -> None:
-        """Forgets what `take` returned, and acknowledges when so many deliveries (0: never) wait for it."""
+        """Release the result of `take`, and acknowledge after every `acknowledge_every` deliveries (0: never)."""
         octets = len(deliveries)
         deliveries.release()
         if octets:
@@ -193,13 +196,13 @@ class Deliveries:
             self._acknowledged = self.count
 
     def _check_order(self, number: int, new: int) -> None:
-        """A later delivery of the queue has a higher number, by at least one for each delivery since the last check."""
+        """Check that the message number rose by at least the number of deliveries since the last check."""
         if self.ordered and number < self._last_number + new:
             raise LoadError(f"message {number} came behind message {self._last_number}")
         self._last_number = number
 
     def _measure(self) -> bool:
-        """Finds the size and the layout of a delivery from the first one; false while it is not whole."""
+        """Derive size and layout of a delivery from the first one; false while it is incomplete."""
         connection, buffer = self.connection, self.connection.buffer
         at, expected, missing = 0, METHOD, -1
         while missing:
