@@ -1,1 +1,1 @@
-"""What is fuzzed, and with what. See the modules."""
+"""Fuzzing of JumpMQ: generated sessions, damaged input, and failures. CONTRIBUTING.md lists the modules."""

@@ -1,11 +1,11 @@
-"""Fuzzes the reading of Arrow streams, which are read by compiled code that takes offsets as they are.
+"""Fuzzes the reading of Arrow streams, which compiled code reads without checking offsets.
 
     python -m fuzzing.arrow --count 20000
 
-Each stream lies directly before a page that may not be read, in a process of its own: reading behind the stream ends
-the process, as it would under AddressSanitizer. Before the stream lies a mark that must not appear in any message. What
-is found: a process that ended by a signal, an error that is not :class:`BadRequest`, the mark. The exit status is 1
-then, and the seed of the stream is printed.
+A stream ends at a page without read access, in a separate process: reading beyond the stream kills the process, as
+under AddressSanitizer. The octets before the stream are a marker that must not appear in any message. Failures are: a
+process ended by a signal, an error other than :class:`BadRequest`, the marker. On a failure the exit status is 1, and
+the seed of the stream is printed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from jumpmq.http.plumbing.errors import BadRequest
 PAGE = mmap.PAGESIZE
 MARK = b"<no part of the stream>"
 AT_ONCE = 500
-"""Streams that a process reads before it says how far it is."""
+"""Streams per report of progress to the parent process."""
 
 INTERESTING = (0, 1, -1, 7, 8, 127, 255, 256, 65535, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 40, (1 << 63) - 1)
 
 
 def sample(rng: random.Random) -> bytes:
-    """A well-formed stream, also of types that are not taken, and of those that are compressed."""
+    """Return a well-formed stream, also with unsupported types or compression."""
     rows = rng.choice((0, 1, 2, 3, 17, 100))
     text = [rng.choice(("", "q", "amq.topic", None, "ä" * 9)) for _ in range(rows)]
     octets = [rng.choice((b"", b"k", b"\x80\x00", None, rng.randbytes(rng.randrange(60)))) for _ in range(rows)]
@@ -88,7 +88,7 @@ def damaged(octets: bytes, rng: random.Random) -> bytes:
 
 
 class GuardedOctets:
-    """Memory that ends with a page that may not be read."""
+    """Memory before a page without read access."""
 
     def __init__(self, pages: int) -> None:
         self._size = pages * PAGE
@@ -99,7 +99,7 @@ class GuardedOctets:
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def holding(self, octets: bytes) -> memoryview:
-        """The octets, as near to the guarded page as an address that 8 divides allows; marks all before them."""
+        """Return the octets, ending at most 7 octets before the guarded page; markers fill the memory before them."""
         room = -(-len(octets) // 8) * 8
         start = self._size - room
         marks = (MARK * (start // len(MARK) + 1))[:start]
@@ -109,7 +109,7 @@ class GuardedOctets:
 
 
 def read(octets: bytes, guarded: GuardedOctets) -> str | None:
-    """What is wrong with how a stream is read, None if nothing is."""
+    """Read a stream. Return the failure, or None."""
     try:
         runs = list(messages_of(read_batches(guarded.holding(octets)), "", "q", persistent=True))
     except BadRequest:
@@ -124,7 +124,7 @@ def read(octets: bytes, guarded: GuardedOctets) -> str | None:
 
 
 def read_many(seed: int, count: int) -> list[str]:
-    """Read so many streams; returns what is wrong."""
+    """Read ``count`` streams. Return the failures."""
     guarded = GuardedOctets(64)
     found = []
     for number in range(seed, seed + count):
@@ -138,7 +138,7 @@ def read_many(seed: int, count: int) -> list[str]:
 
 
 def fuzz(seed: int, count: int) -> list[str]:
-    """Read so many streams in processes of their own; returns what is wrong, each with its seed."""
+    """Read ``count`` streams in separate processes. Return the failures with the seeds of the streams."""
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.queues.Queue[tuple[int, list[str]]] = context.Queue()
     process = context.Process(target=_tell, args=(results, seed, count))

@@ -27,22 +27,22 @@ QUEUES = 6
 """Of each writer."""
 
 CHUNK = 200
-"""Rows that are published together, at most."""
+"""Maximum number of rows in a request."""
 
 PATIENCE = 120.0
-"""Seconds for which a chunk is tried again, and for which the rows may be on their way at the end."""
+"""Seconds for retries of a chunk, and for outstanding rows at the end."""
 
 Expected = dict[str, list[int]]
-"""The numbers of the rows of each queue, in order."""
+"""The row numbers of every queue, in order."""
 
 
 class Writer(threading.Thread):
-    """Publishes chunks until told to stop.
+    """Publishes chunks until stopped.
 
     Attributes:
-        rows: how many are published.
-        expected: what queues must have, where their names are in the rows.
-        error: why it has ended before it was told to.
+        rows: number of published rows.
+        expected: expected contents of the queues, for rows that name a queue.
+        error: the reason of a premature end.
     """
 
     def __init__(self, name: str, url: str, target: dict[str, str], queues: list[str], stop: threading.Event) -> None:
@@ -79,7 +79,7 @@ class Writer(threading.Thread):
 
 
 def declare(port: int) -> tuple[list[str], list[str]]:
-    """Declare queues by a connection each, so that they are spread over homes; returns those of each writer."""
+    """Declare the queues over separate connections, to spread them over homes. Return the queues of both writers."""
     names = [[f"{kind}{number}" for number in range(QUEUES)] for kind in ("named", "bound")]
     for place in range(QUEUES):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
@@ -92,7 +92,7 @@ def declare(port: int) -> tuple[list[str], list[str]]:
 
 
 def contents(port: int, queues: list[str], rows: int) -> Expected:
-    """What is in queues, once there are so many rows, or no more come."""
+    """Return the contents of queues, after ``rows`` rows or after a timeout."""
     found: Expected = {}
     until = time.monotonic() + PATIENCE
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)) as connection:
@@ -101,7 +101,7 @@ def contents(port: int, queues: list[str], rows: int) -> Expected:
             if sum(channel.queue_declare(queue, passive=True).method.message_count for queue in queues) >= rows:
                 break
             time.sleep(0.2)
-        time.sleep(2)  # for what should not come
+        time.sleep(2)  # for surplus messages
         for queue in queues:
             found[queue] = []
             for method, _, body in channel.consume(queue, inactivity_timeout=1):
@@ -114,7 +114,7 @@ def contents(port: int, queues: list[str], rows: int) -> Expected:
 
 
 def problems(named: Expected, found: Expected, rows: int, bound: Expected) -> list[str]:
-    """Found defects, a sentence each."""
+    """Found defects, a sentence per defect."""
     told = []
     for queue, expected in named.items():
         if found[queue] != expected:
@@ -137,7 +137,7 @@ def _difference(expected: list[int], found: list[int]) -> str:
 
 
 def run(seconds: float, count: int, seed: int) -> list[str]:
-    """One run; returns what is wrong."""
+    """Run the fuzzer once. Return the failures."""
     choose, stop = random.Random(seed), threading.Event()
     with (
         tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-") as directory,
@@ -164,7 +164,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             writer.join(PATIENCE)
             if writer.error is not None:
                 return [f"writer '{writer.name}': {writer.error!r}"]
-        time.sleep(5)  # all processes are there again
+        time.sleep(5)  # all processes have restarted
         rows = sum(writer.rows for writer in writers)
         found = contents(broker.port, named + bound, rows)
     print(f"{rows} rows published, {blows} blows")

@@ -37,7 +37,7 @@ USERS = ("guest", "little", "nothing")
 TALKERS = 2
 SHOWN = 20
 IDLE = 200
-"""Waits that are measured before anything is sent."""
+"""Number of bystander measurements before the first request."""
 
 LARGE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "ranges/%2F", {"queues": [f"no {number}" for number in range(20_000)], "missing": True}),
@@ -68,7 +68,7 @@ def damaged_json(rng: random.Random) -> tuple[str, str, bytes]:
 
 
 def large_stream(rng: random.Random) -> bytes:
-    """A stream that is at a limit, or beyond one."""
+    """Return a stream at or beyond a limit."""
     rows = rng.choice((20_000, 100_000, 100_001))
     key, body = rng.choice((b"q", b"lost", rng.randbytes(20))), rng.randbytes(rng.choice((0, 20, 300)))
     columns = {"routing_key": pa.repeat(pa.scalar(key, pa.binary()), rows)}
@@ -82,13 +82,13 @@ def large_stream(rng: random.Random) -> bytes:
 
 
 class Run:
-    """One run on one broker.
+    """A run on a broker.
 
     Attributes:
-        found: what is wrong, in words.
-        statuses: how often each status was answered.
-        waits: seconds that the bystander waited for a message of its own, each time, by the delivery mode.
-        slow: what is to be said of waits that took too long.
+        found: failures, in words.
+        statuses: number of answers by status.
+        waits: latencies of the bystander's messages in seconds, by delivery mode.
+        slow: descriptions of excessive latencies.
     """
 
     def __init__(self, broker: JumpMQ, seed: int, wait: float) -> None:
@@ -190,7 +190,9 @@ class Run:
 
 
 def stand_by(port: int, waits: multiprocessing.queues.Queue[tuple[int, float] | None], over: Any) -> None:
-    """Publish a message and get it until it is over; tells each time the mode and the seconds, at last None."""
+    """Publish and get messages until the end of the run. Put delivery mode and seconds of a message, and None at
+    the end.
+    """
     connection = pika.BlockingConnection(pika.URLParameters(f"amqp://guest:guest@127.0.0.1:{port}/%2F?heartbeat=0"))
     channel = connection.channel()
     channel.queue_declare("bystander", durable=True)

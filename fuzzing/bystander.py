@@ -1,4 +1,4 @@
-"""A client of a broker that does nothing but measure how long it waits, in a process of its own."""
+"""A client in a separate process that only measures the latency of messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAUSE = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a message was under way.
+    """Latency of a message.
 
     Attributes:
-        ended: when it was there, by the monotonic clock.
-        seconds: from the publish to its arrival by `basic.get`, without ``stolen``.
-        stolen: seconds of these in which broker or bystander were ready to run and others had the processors.
+        ended: time of arrival, by the monotonic clock.
+        seconds: from the publish to the arrival by `basic.get`, without ``stolen``.
+        stolen: seconds in which broker or bystander were ready to run without a processor.
     """
 
     ended: float
@@ -56,7 +56,7 @@ class Bystander:
         self._pipe.recv()
 
     def waits(self) -> list[Wait]:
-        """The waits since this was last asked."""
+        """Latencies since the last call."""
         self._pipe.send(False)
         found: list[Wait] = self._pipe.recv()
         return found
@@ -98,5 +98,5 @@ def _stand_by(port: int, pid: int, pipe: Any) -> None:
 
 
 def _stolen(pid: int) -> float:
-    """Seconds that this process and another have been ready to run while others had the processors."""
+    """Seconds in which this process and the given process were ready to run without a processor."""
     return sum(int(Path(f"/proc/{one}/schedstat").read_text().split()[1]) for one in ("self", pid)) / 1e9

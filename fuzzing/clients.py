@@ -1,4 +1,4 @@
-"""A client that works on a broker whose processes are killed."""
+"""A client of a broker with failing processes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pika
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, EOFError)
-"""Errors of a connection whose broker is gone."""
+"""Errors of a connection to a failed broker."""
 
 
 class ReconnectingClient(threading.Thread):
-    """Works until told to stop, and connects again when its connection is gone.
+    """Works until stopped, and reconnects after a failure.
 
     Args:
-        port: where to connect, each time.
+        port: returns the port of the next connection.
 
     Attributes:
-        lives: number of connections that were tried.
+        lives: number of attempted connections.
     """
 
     def __init__(self, port: Callable[[], int], stop: threading.Event, name: str | None = None) -> None:

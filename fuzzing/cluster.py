@@ -1,17 +1,17 @@
 """Kills and stops the nodes of a cluster, and its etcd, under load, and counts every message.
 
 ``python -m fuzzing.cluster --seconds 60``: publishers with confirms and consumers with acknowledgements use durable
-queues of three nodes, through whichever node answers, while nodes and members of etcd are killed (SIGKILL) and stopped
-(SIGSTOP) at random, one node and etcd at once, or two nodes. etcd also answers slowly, and takes nodes for dead that
-live. Queues move from node to node, and some messages are rejected, and consumed as dead letters. Others declare queues
-at one node, use them at once at another, and delete them. Nothing that was confirmed may be missing, messages of a
-queue come in the order of publishing, twice only where ``redelivered`` says so or the publisher has published again,
-and at the end all nodes have the same definitions.
+queues of three nodes, through any answering node, while nodes and members of etcd are killed (SIGKILL) and stopped
+(SIGSTOP) at random: a single node, a node and etcd, or two nodes. etcd also answers slowly, and revokes the leases of
+live nodes. Queues move from node to node, and some messages are rejected, and consumed as dead letters. Further clients
+declare queues at a node, use them at once at another node, and delete them. No confirmed message may be lost, the
+messages of a queue arrive in the order of publishing, duplicates have ``redelivered`` or were published again, and at
+the end all nodes have the same definitions.
 
-With ``--workers 2`` each node has so many, which die and are stopped, too.
+With ``--workers 2`` every node has two workers, which are killed and stopped, too.
 
-With ``--network`` (as root, with iptables) nodes also lose what others send to them over links, or what they send, or
-both, and have their disks filled: each has a disk of its own in memory.
+With ``--network`` (as root, with iptables) nodes also lose incoming, outgoing or all packets of links, and have full
+disks: every node has a disk of its own in memory.
 """
 
 import argparse
@@ -64,12 +64,12 @@ DISK_BYTES = 400 << 20
 
 
 class Definer(Client):
-    """Declares a queue at one node, publishes to it at another, and deletes it at a third."""
+    """Declares a queue at a node, publishes to the queue at a second node, and deletes the queue at a third."""
 
     def __init__(self, cluster: "Cluster", ledger: Ledger, stop: threading.Event, unseen: list[str]) -> None:
         super().__init__(cluster.port, ledger, [], stop)
         self.cluster = cluster
-        self.unseen = unseen  # queues that another node did not know
+        self.unseen = unseen  # queues unknown at a second node
         self.count = 0
 
     def work(self, connection: Any) -> None:
@@ -85,28 +85,28 @@ class Definer(Client):
             try:
                 channel.basic_publish("", name, b"", mandatory=True)
             except pika.exceptions.UnroutableError:
-                if seconds > SLOW:  # it was answered without nodes that were slow
+                if seconds > SLOW:  # the answer did not wait for slow nodes
                     return
-                if not durable and self.cluster.killed_at > began:  # it may have ended with its home
+                if not durable and self.cluster.killed_at > began:  # the queue may have ended with its home
                     return
                 self.unseen.append(f"{name} after {time.monotonic() - BEGAN:.1f} s")
             except pika.exceptions.NackError:
-                pass  # its home is down
+                pass  # the queue's home is down
         with contextlib.closing(self.connect()) as third:
             third.channel().queue_delete(name)
 
 
 def address_of(number: int) -> str:
-    """Where a node takes links: other runs have other addresses."""
+    """Link address of a node, different in concurrent runs."""
     return f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number + 11}"
 
 
 @contextlib.contextmanager
 def packets_lost(*of: str) -> Iterator[None]:
-    """Lose packets within the block.
+    """Drop packets within the block.
 
     Args:
-        of: which, each as iptables says it: ``-d ADDRESS``, ``-s ADDRESS``.
+        of: rules of iptables: ``-d ADDRESS``, ``-s ADDRESS``.
     """
     with ExitStack() as stack:
         for rule in of:
@@ -117,7 +117,7 @@ def packets_lost(*of: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk(directory: Path) -> Iterator[None]:
-    """A small disk in memory, which outlives processes."""
+    """A small file system in memory, which survives the end of processes."""
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", directory], check=True)
     try:
@@ -137,7 +137,7 @@ def fill(directory: Path, seconds: float) -> None:
 
 
 def revoke(member: EtcdMember, node: str) -> None:
-    """Have etcd take a node for dead."""
+    """Revoke a node's lease in etcd."""
 
     def ask(call: str, **body: str) -> dict[str, Any]:
         answer: dict[str, Any] = requests.post(f"{member.url}/v3/{call}", json=body, timeout=2).json()
@@ -152,9 +152,9 @@ class Cluster:
     """The nodes, some of which are down at times.
 
     Args:
-        pool: starts processes, which end with the thread that has started them.
-        network: whether their network and disks fail, too.
-        workers: of each.
+        pool: starts processes, which end with the starting thread.
+        network: network and disks fail, too.
+        workers: number of workers per node.
     """
 
     def __init__(
@@ -172,23 +172,23 @@ class Cluster:
             own = (*options, "--log-level", "warning", "--cluster-host", address_of(number))
             self.nodes.append(JumpMQ(directory / f"node-{number}", f"node{number}@host", own))
         self.killed_at = 0.0  # when a process of a node was last, by the monotonic clock
-        self._hit: dict[object, Future[None]] = {}  # the blow that is under way, by what is hit
+        self._hit: dict[object, Future[None]] = {}  # running failures, by target
 
     def start(self) -> None:
-        self.nodes[0].start()  # it makes the cluster
+        self.nodes[0].start()  # forms the cluster
         for started in [self._pool.submit(node.start) for node in self.nodes[1:]]:
             started.result()
 
     def port(self) -> int:
-        """That of a node, which may have died."""
+        """AMQP port of a random node, which may be down."""
         return random.choice(self.nodes).port
 
     def url(self) -> str:
-        """That of a node's management API."""
+        """URL of a random node's management API, which may be down."""
         return f"http://guest:guest@127.0.0.1:{random.choice(self.nodes).http_port}"
 
     def strike(self, choose: random.Random) -> str:
-        """Begin to do some harm, which ends by itself; returns what, or nothing where enough is under way."""
+        """Begin a failure that ends by itself. Return a description, or nothing at the limit of concurrent failures."""
         self._hit = {victim: blow for victim, blow in self._hit.items() if not blow.done() or blow.exception()}
         free = [victim for victim in (*self.nodes, "etcd", "etcd") if victim not in self._hit]
         if len(self._hit) >= AT_ONCE:
@@ -276,7 +276,7 @@ class Cluster:
         return told
 
     def differences(self) -> list[str]:
-        """Where nodes' definitions differ, a sentence each."""
+        """Differences between the nodes' definitions, a sentence per node."""
         told = []
         for node in self.nodes:
             found = requests.get(f"http://guest:guest@127.0.0.1:{node.http_port}/api/definitions", timeout=30).json()
@@ -285,7 +285,7 @@ class Cluster:
 
 
 def run(seconds: float, seed: int, *, network: bool = False, workers: int = 1) -> list[str]:
-    """One run; returns what is wrong."""
+    """Run the fuzzer once. Return the failures."""
     choose = random.Random(seed)
     ledger, stop_publishing, stop = Ledger(), threading.Event(), threading.Event()
     unseen: list[str] = []
@@ -304,7 +304,7 @@ def run(seconds: float, seed: int, *, network: bool = False, workers: int = 1) -
         for number, queue in enumerate([DEAD, *queues]):
             declare(cluster.nodes[number % NODES].port, queue)
         publishers = [Publisher(cluster.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
-        # Each by itself, so that none waits for a node that only another's queue is at.
+        # A consumer per queue, so that a failed home delays only the consumers of its queues.
         consumers = [RejectingConsumer(cluster.port, ledger, [queue], stop) for queue in (DEAD, *queues)]
         definers = [Definer(cluster, ledger, stop_publishing, unseen) for _ in range(2)]
         mover = Mover(cluster.url, queues, seed, stop_publishing)
@@ -353,7 +353,7 @@ def say(what: str) -> None:
 
 
 def more_is_confirmed(ledger: Ledger, queues: list[str]) -> bool:
-    """Wait until each queue has taken a message from now on."""
+    """Wait until every queue has confirmed a new message."""
     before, until = dict(ledger.confirmed), time.monotonic() + PATIENCE
     while any(ledger.confirmed[queue] <= before.get(queue, 0) for queue in queues):
         if time.monotonic() > until:

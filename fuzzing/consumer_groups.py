@@ -1,15 +1,15 @@
-"""Kills, stops and adds members of a consumer group, each a process, and checks what every one of them got.
+"""Kills, stops and adds the member processes of a consumer group, and verifies all deliveries.
 
     python -m fuzzing.consumer_groups --seconds 600
     python -m fuzzing.consumer_groups --seconds 600 --clients pika aio-pika java amqplib --kill-broker
     python -m fuzzing.consumer_groups --seconds 600 --workers 3 --change-rings --kill-workers
     python -m fuzzing.consumer_groups --seconds 600 --nodes 3 --change-rings --kill-broker
 
-The group is on a hash exchange of streams and of queues that have slots or none, with ``--workers`` spread over the
-processes of a broker, with ``--nodes`` over the nodes of a cluster. Clients write what they get, and what they are
-about to acknowledge, to one file, whose order is that in which it happened. What is found: a message that is lost, a
-key out of order, a key at two members at once. The exit status is 1 then. With ``--change-rings`` no queue is a stream,
-and queues are bound, unbound and given other weights meanwhile.
+The group consumes from a hash exchange of streams and of queues with and without slots: with ``--workers`` spread over
+the processes of a broker, with ``--nodes`` over the nodes of a cluster. Clients write deliveries, and imminent
+acknowledgements, to a common file, in order of time. Failures are: a lost message, a key out of order, a key at two
+members at once. The exit status is then 1. With ``--change-rings`` no queue is a stream, and queues are bound, unbound
+and given other weights meanwhile.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ QUEUES: list[dict[str, Any]] = [
     {"x-queue-type": "stream"},
 ]
 RING = [{}, {"x-slots": 8}, {}, {"x-slots": 8, "x-in-flight-per-slot": 1}] * 2
-"""The queues that are bound and unbound by turns."""
+"""Arguments of the queues that are bound and unbound in turn."""
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
-"""What a client raises whose broker is gone."""
+"""Errors of a client after a failure of its broker."""
 
 PATIENCE = 120.0
-"""Seconds for what is left to be consumed at the end."""
+"""Seconds for the remaining messages at the end."""
 
 
 PROGRAMS = Path(__file__).parent / "members"
 JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
 
 Command = Callable[[Path], list[str]]
-"""What runs a member, before its arguments: of a folder in which Java's is compiled."""
+"""Returns the command of a member without its arguments, given the folder of the compiled Java classes."""
 
 CLIENTS: dict[str, Command] = {
     "pika": lambda _: [sys.executable, str(PROGRAMS / "member_pika.py")],
@@ -72,7 +72,7 @@ CLIENTS: dict[str, Command] = {
 
 
 def installed() -> list[str]:
-    """The clients that this machine has."""
+    """The clients installed on this machine."""
     modules = Path("/usr/lib/node_modules")
     has_java = shutil.which("javac") is not None and all(jar.exists() for jar in JARS)
     has_node = shutil.which("node") is not None and (modules / "amqplib").is_dir()
@@ -96,17 +96,20 @@ class Brokers:
         for broker in self._all:
             ends.enter_context(broker)
         self._next = 0
-        self._killed: tuple[JumpMQ, float] | None = None  # what starts again, and when
-        self._stopped: threading.Timer | None = None  # has what was stopped go on
+        self._killed: tuple[JumpMQ, float] | None = None  # a killed broker, and its time of restart
+        self._stopped: threading.Timer | None = None  # resumes a stopped broker
 
     @property
     def port(self) -> int:
-        """That of each by turns; it may be down."""
+        """AMQP port of the brokers in turn; the broker may be down."""
         self._next += 1
         return self._all[self._next % len(self._all)].port
 
     def hit(self, chance: random.Random, gone: Callable[[], object]) -> None:
-        """Kill a broker, which :meth:`wake` starts again, or stop it for a while; one at a time is away.
+        """Kill a broker, restarted by :meth:`wake`, or stop it for a while. At most one broker is down.
+
+        Args:
+            gone: called when the deliveries of members may go to other members.
 
         Args:
             gone: called when members' deliveries may come to others.
@@ -119,28 +122,28 @@ class Brokers:
             broker.kill()
             seconds = 0.0 if len(self._all) == 1 else chance.choice([0.0, 1.0, 8.0, 13.0])
             self._killed = broker, time.monotonic() + seconds
-            if len(self._all) == 1:  # nobody else takes the next publish
+            if len(self._all) == 1:  # a single broker
                 self.wake(float("inf"), gone)
             return
         os.kill(broker.pid, signal.SIGSTOP)
-        seconds = chance.choice([0.3, 1.0, 8.0])  # others take it for down after five
+        seconds = chance.choice([0.3, 1.0, 8.0])  # nodes count as down after five seconds
 
         def go_on() -> None:
-            gone()  # what was on its way from it has come
+            gone()  # its outstanding deliveries have arrived
             os.kill(broker.pid, signal.SIGCONT)
 
         self._stopped = threading.Timer(seconds, go_on)
         self._stopped.start()
 
     def wake(self, now: float, gone: Callable[[], object]) -> None:
-        """Start what was killed again when it is time."""
+        """Restart a killed broker at its time."""
         if self._killed is not None and self._killed[1] <= now:
-            gone()  # what was on its way from it has come
+            gone()  # its outstanding deliveries have arrived
             self._killed[0].start()
             self._killed = None
 
     def kill_worker(self, chance: random.Random) -> None:
-        """Kill a process of one."""
+        """Kill a worker of a random broker."""
         if found := children(chance.choice(self._all).pid):
             os.kill(chance.choice(found), signal.SIGKILL)
 
@@ -151,7 +154,7 @@ class Brokers:
         self.wake(float("inf"), lambda: None)
 
     def tell(self) -> None:
-        """Print what the brokers say of queues, fences and groups: something waits."""
+        """Print the brokers' queues, ordering barriers and groups, to explain a stalled run."""
         for broker in self._all:
             api = ManagementClient(f"http://guest:guest@127.0.0.1:{broker.http_port}", 10.0)
             with contextlib.suppress(ManagementError):
@@ -161,10 +164,10 @@ class Brokers:
 
 
 class Members:
-    """Processes that are members of the group.
+    """Member processes of the group.
 
     Attributes:
-        all: those that were started and not killed, by name.
+        all: running processes, by name.
     """
 
     def __init__(self, brokers: Brokers, log: Path, commands: list[list[str]]) -> None:
@@ -177,7 +180,7 @@ class Members:
         self._environment = os.environ | {"NODE_PATH": "/usr/lib/node_modules"}
 
     def fill(self) -> None:
-        """Start members in place of those that are gone."""
+        """Start replacements of ended members."""
         for name in [name for name, process in self.all.items() if process.poll() is not None]:
             self.end(name)
         while len(self.all) < MEMBERS:
@@ -187,18 +190,18 @@ class Members:
             self.all[name] = subprocess.Popen(arguments, env=self._environment, stderr=subprocess.DEVNULL)
 
     def stop(self, name: str, seconds: float) -> None:
-        """Have one do nothing for so long."""
+        """Stop a member (SIGSTOP) for the given seconds."""
         self._wake_at[name] = time.monotonic() + seconds
         self.all[name].send_signal(signal.SIGSTOP)
 
     def wake(self, now: float) -> None:
-        """Have those go on whose time is over."""
+        """Resume stopped members at their time."""
         for name in [name for name, until in self._wake_at.items() if until <= now]:
             del self._wake_at[name]
             self.all[name].send_signal(signal.SIGCONT)
 
     def hit(self, chance: random.Random) -> None:
-        """Stop or kill one."""
+        """Stop or kill a random member."""
         name = chance.choice(list(self.all))
         if name not in self._wake_at and chance.random() < 0.5:
             self.stop(name, chance.random() * 2)
@@ -206,7 +209,7 @@ class Members:
             self.end(name)
 
     def gone(self) -> None:
-        """What they hold may come to others from now on."""
+        """Note in the log that the deliveries of all members may go to other members."""
         for name in list(self.all):
             os.write(self._written, f"gone {name}\n".encode())
 
@@ -226,7 +229,7 @@ class Members:
 
 
 def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str, int]] = ()) -> Checker:
-    """What the log says, also held against what is promised for what was handled."""
+    """Replay the log, and verify deliveries and ordering."""
     checker, verification = Checker(), Verification()
     got: dict[tuple[str, str], dict[str, Any]] = {}
     gone: set[str] = set()
@@ -240,9 +243,9 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
                 got[name, tag] = {"key": key, "number": int(number), "epoch": int(epoch), "consumer": name}
             case "ack", name, tag:
                 checker.acknowledge(name, int(tag))
-                if name not in gone:  # what one that has lost its share does late is refused, where it is written
+                if name not in gone:  # a late write of a member without its share is refused
                     faults = verification.add(got[name, tag])
-                    # What was acknowledged as a process was killed comes again.
+                    # A message acknowledged around the kill of a process is redelivered.
                     checker.faults += [str(fault) for fault in faults if fault.kind != ONCE]
             case "gone", name:
                 checker.gone(name)
@@ -251,7 +254,7 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
 
 
 def story(log: Path, key: str) -> list[str]:
-    """What the log says of a key, with the number of each line, and what it says of everybody."""
+    """The lines of the log about a key, and about all members, with line numbers."""
     told, tags = [], dict[tuple[str, ...], str]()
     for place, line in enumerate(log.read_text().splitlines()):
         kind, *rest = line.split()
@@ -265,7 +268,7 @@ def story(log: Path, key: str) -> list[str]:
 
 
 def _channel(brokers: Brokers) -> Any:
-    """A channel at the first broker that answers."""
+    """A channel at the first answering broker."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -289,13 +292,13 @@ def _declare(channel: Any, change_rings: bool) -> None:
 
 
 class _Ring:
-    """Changes the weights of queues, 0 of which is unbound."""
+    """Changes the weights of queues; weight 0 unbinds a queue."""
 
     def __init__(self) -> None:
         self._weights = dict.fromkeys(range(len(RING)), 1)
 
     def change(self, channel: Any, chance: random.Random) -> None:
-        """Change one; a queue stays bound."""
+        """Change a random weight; at least one queue stays bound."""
         number = chance.choice(list(self._weights))
         weight = chance.choice([0, 1, 2])
         bound = [one for one, has in self._weights.items() if has]

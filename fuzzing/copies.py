@@ -74,24 +74,24 @@ BLOWS = {
     "lose power": 3,
     "flip": 1,
 }
-"""How often each falls, beside the others."""
+"""Relative frequencies of the failures."""
 
 CUTS = ("cut both ways", "cut one way", "cut off")
 
 DISKS = ("full disk", "slow disk", "hanging disk", "failing sync", "lose power")
-"""Blows that take a C compiler."""
+"""Failures that require a C compiler."""
 
 FAIL_STOP = "jumpmq.store.errors.Unsynced"
-"""What a log says of a failed sync, which ends the process (R9)."""
+"""Text of the log after a failed sync, which ends the process (R9)."""
 
 OF_SEVERAL = ("kill worker", "kill supervisor")
 """Of nodes with several processes."""
 
 LINKS = "25672"
-"""Port of each node's links, at an address of its own."""
+"""Link port of every node, at the node's own address."""
 
 WINDOW = 30
-"""Publishes of a publisher that are not confirmed."""
+"""Maximum number of unconfirmed publishes of a publisher."""
 
 PACE = 0.004
 """Seconds between two messages of a publisher."""
@@ -104,12 +104,12 @@ PATIENCE = 120.0
 
 
 class Node(JumpMQ):
-    """A node with ports and an address that it keeps.
+    """A node with fixed ports and a fixed address.
 
     Attributes:
-        is_hit: whether its process is down, or stopped, on purpose.
-        disk: has calls fail; None without a compiler.
-        may_end: whether the process may end by itself, since a sync has failed or hung.
+        is_hit: the process is down or stopped on purpose.
+        disk: injects failures of system calls; None without a compiler.
+        may_end: the process may end by itself after a failed or hanging sync.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Node(JumpMQ):
         self.kill()
 
     def show_threads(self, pid: int) -> None:
-        """Have the log say where a process hangs that was told to end, and end it."""
+        """Log the stacks of a process that does not end in time, and end it."""
         if self.is_hit and self._process is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGABRT)
@@ -169,7 +169,7 @@ class Node(JumpMQ):
 
 
 def address_of(number: int) -> str:
-    """Where a node takes links: other runs have other addresses."""
+    """Link address of a node, different in concurrent runs."""
     return f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number + 11}"
 
 
@@ -199,7 +199,7 @@ class History:
 
 
 class Client(ReconnectingClient):
-    """Notes in a history what it did."""
+    """Notes its operations in a history."""
 
     def __init__(self, name: str, ports: Callable[[], int], history: History, stop: threading.Event) -> None:
         super().__init__(ports, stop, name)
@@ -213,7 +213,7 @@ class Client(ReconnectingClient):
 
 
 class Publisher(Client):
-    """Publishes to all queues in turn; what was not confirmed is left."""
+    """Publishes to all queues in turn, without repeating unconfirmed messages."""
 
     def __init__(self, *given: Any, queues: list[str], seed: int) -> None:
         super().__init__(*given)
@@ -251,7 +251,7 @@ class Publisher(Client):
 
 
 class Consumer(Client):
-    """Consumes from a queue, and acknowledges each message."""
+    """Consumes from a queue, and acknowledges every message."""
 
     def __init__(self, *given: Any, queue: str) -> None:
         super().__init__(*given)
@@ -301,10 +301,10 @@ class Reader(Consumer):
 
 
 class Cluster:
-    """The nodes and etcd, and what happens to them.
+    """The nodes and etcd, and their failures.
 
     Attributes:
-        problems: of processes: those that ended by themselves.
+        problems: unexpected ends of processes.
     """
 
     def __init__(self, nodes: list[Node], member: EtcdMember, cuts: Cuts | None, choose: random.Random) -> None:
@@ -314,7 +314,7 @@ class Cluster:
         self._wanted: dict[int, Wanted] = {}
 
     def port(self) -> int:
-        """That of some node, which may not answer."""
+        """AMQP port of a random node, which may be down."""
         return random.choice(self.nodes).port
 
     # --- etcd ---
@@ -331,7 +331,7 @@ class Cluster:
         return asyncio.run(ask())
 
     def configurations(self) -> dict[int, Configuration]:
-        """Those of all homes."""
+        """Configurations of all homes."""
         return {
             int(home): Configuration.from_json(value) for home, value in self.values(Keys(CLUSTER).all_homes).items()
         }
@@ -358,7 +358,7 @@ class Cluster:
     # --- blows ---
 
     def strike(self, kind: str) -> None:
-        """Do some harm, and end it."""
+        """Begin a failure, and end it."""
         getattr(self, "_" + kind.replace(" ", "_"))()
 
     def _some(self, count: int) -> list[Node]:
@@ -394,7 +394,7 @@ class Cluster:
             time.sleep(self._choose.uniform(0.3, 6))
 
     def _kill_worker(self) -> None:
-        """Kill one process of a node, or two: its supervisor starts it again."""
+        """Kill one or two workers of a node; the supervisor restarts them."""
         node = self._some(1)[0]
         running = children(node.pid)
         workers = self._choose.sample(running, min(self._choose.choice([1, 1, 2]), len(running)))
@@ -404,7 +404,7 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_supervisor(self) -> None:
-        """Its workers stop in order, while it is started again."""
+        """Kill and restart a node's supervisor; its workers stop cleanly meanwhile."""
         node = self._some(1)[0]
         say(f"  {node.node}")
         node.is_hit = True
@@ -479,7 +479,7 @@ class Cluster:
         return wait(lambda: all(len(value.set) == 3 for value in self.configurations().values()), 20)
 
     def _empty(self) -> None:
-        """Lose a disk, while all others have all."""
+        """Lose a disk while all other copies are complete."""
         if not self._are_whole():
             return say("  not now")
         node = self._some(1)[0]
@@ -492,7 +492,7 @@ class Cluster:
         return None
 
     def _disk(self, calls: int, error: int, *seconds: float, count: int = -1, delay: float = 0.0) -> None:
-        """Have calls of a node's disk fail for a while. A sync that fails or hangs may end the process (R9)."""
+        """Inject failures into a node's disk for a while. A failed or hanging sync may end the process (R9)."""
         node = self._some(1)[0]
         assert node.disk is not None
         node.may_end |= bool(calls & SYNC)
@@ -521,7 +521,7 @@ class Cluster:
             node.signal(signal.SIGSTOP)
         for node in nodes:
             node.down()
-        time.sleep(0.5)  # processes that make an index end with their parent
+        time.sleep(0.5)  # indexing processes end with their parent
         for node in nodes:
             assert node.disk is not None
             say(f"  {node.node}: {node.disk.lose_power(self._choose)} writes")
@@ -530,7 +530,7 @@ class Cluster:
             node.launch()
 
     def _flip(self) -> None:
-        """Flip a bit of a copy, while all others have all."""
+        """Flip a bit of a copy while all other copies are complete."""
         if not self._are_whole():
             return say("  not now")
         node = self._some(1)[0]
@@ -548,7 +548,7 @@ class Cluster:
     # --- looks ---
 
     def watch(self, stop: threading.Event) -> None:
-        """Start processes again that have ended by themselves, and note that."""
+        """Restart processes that have ended by themselves, and note them."""
         while not stop.wait(0.3):
             for node in self.nodes:
                 if node.ended():
@@ -583,7 +583,7 @@ class Cluster:
         return ""
 
     def use(self) -> dict[str, tuple[int, int]]:
-        """Open files and resident MB of each node."""
+        """Open files and resident MB of every node."""
         found = {}
         for node in self.nodes:
             with contextlib.suppress(OSError):
@@ -596,13 +596,13 @@ def say(what: str) -> None:
 
 
 def declare(node: Node, queues: list[str]) -> None:
-    """Declare a queue of each kind at a node."""
+    """Declare a queue of every kind at a node."""
     for queue in queues:
         wait(partial(is_declared, node, queue), 30)
 
 
 def is_declared(node: Node, queue: str) -> bool:
-    """Try to declare a queue: the home that is chosen for it may have no links yet."""
+    """Try to declare a queue; the chosen home may lack links at first."""
     with contextlib.suppress(*GONE):
         parameters = pika.ConnectionParameters("127.0.0.1", node.port, connection_attempts=5)
         with pika.BlockingConnection(parameters) as connection:
@@ -624,7 +624,7 @@ def wait(ready: Callable[[], bool], seconds: float) -> bool:
 def run(
     seconds: float, seed: int, *, workers: int = 1, only: tuple[str, ...] = (), keep: Path | None = None
 ) -> list[str]:
-    """One run; returns what is wrong."""
+    """Run the fuzzer once. Return the failures."""
     choose, history = random.Random(seed), History()
     stop_publishing, stop, unwatched = threading.Event(), threading.Event(), threading.Event()
     able = (*(CUTS if can_cut() else ()), *(OF_SEVERAL if workers > 1 else ()), *(DISKS if is_available() else ()))
@@ -713,7 +713,7 @@ def answers(node: Node) -> bool:
 
 
 def alarms(directory: Path) -> list[str]:
-    """Return what logs have of failures that are the program's own."""
+    """Return the tracebacks in the logs, except of failed syncs."""
     found = []
     for path in sorted(directory.glob("node-*.log")):
         text = path.read_text(errors="replace")

@@ -36,13 +36,13 @@ FAULTS = {
     "short writes": (0, WRITE),
     "no descriptors": (errno.EMFILE, CREATE | OPEN),
 }
-"""What calls fail with, and which do."""
+"""Injected errors, with the affected system calls."""
 
 PATIENCE = 60.0
-"""Seconds within which everybody goes on."""
+"""Seconds until every client makes progress."""
 
 ENDS = "the broker ends"
-"""What the log says then."""
+"""Text of the log before the end of the process."""
 
 TRACEBACK = re.compile(r"^Traceback.*", re.MULTILINE | re.DOTALL)
 
@@ -51,7 +51,7 @@ class FaultyBroker(JumpMQ):
     """A broker whose disk fails on demand.
 
     Args:
-        directory: for the library, and what controls it.
+        directory: for the library and its control file.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -64,7 +64,7 @@ class FaultyBroker(JumpMQ):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return true after the end of the process."""
         return self._process is not None and self._process.poll() is not None
 
     @property
@@ -77,7 +77,7 @@ class Churner(Client):
     """Declares queues, fills them, and deletes them.
 
     Attributes:
-        count: how many.
+        count: number of queues.
     """
 
     count = 0
@@ -118,7 +118,7 @@ class Run:
         self._read = 0
 
     def go(self, seconds: float) -> None:
-        """Have the disk fail for so long."""
+        """Inject failures into the disk for the given seconds."""
         with self._broker as broker:
             queues = [f"q{number}" for number in range(QUEUES)]
             for queue in [DEAD, *queues]:
@@ -184,7 +184,7 @@ class Run:
         return sum(self.ledger.confirmed.values())
 
     def _goes_on(self, what: str) -> bool:
-        """Whether every client makes a step forward; a broker that has ended is started again."""
+        """Return true if every client makes progress; restart an ended broker."""
         broker = self._broker
         before: list[int] = []
 
@@ -217,7 +217,7 @@ class Run:
 
 
 def fuzz(seconds: float, seed: int, directory: Path) -> Run:
-    """One run, with its files in a directory."""
+    """Run the fuzzer once, with its files in a directory."""
     run = Run(directory, seed)
     run.go(seconds)
     return run

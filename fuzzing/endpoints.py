@@ -1,14 +1,13 @@
-"""Sends requests to every endpoint as each kind of user in turn, and measures how long another client waits meanwhile.
+"""Requests every endpoint as every kind of user in turn, and measures the latency of a bystander meanwhile.
 
     python -m fuzzing.endpoints --seconds 600
     python -m fuzzing.endpoints --seconds 60 --only maker
     python -m fuzzing.endpoints --seconds 600 --workers 2
 
-The requests are those of :mod:`fuzzing.management`, made from the API's own description, and the large ones of
-:mod:`fuzzing.bodies`. The broker, a process of its own, has 2,000 queues and 4,000 bindings. A bystander publishes and
-gets messages there, another one at an idle broker at the same time: its waits are this machine's. What is found: an
-answer of 500 and above, and a wait of more than ``--wait`` seconds, with the requests that were under way. The exit
-status is 1 then.
+The requests are those of :mod:`fuzzing.management`, generated from the API's own description, and the large ones of
+:mod:`fuzzing.bodies`. The broker, a separate process, has 2,000 queues and 4,000 bindings. A bystander publishes and
+gets messages there; a second bystander at an idle broker measures the machine. Failures are: a status of 500 or more,
+and a latency of more than ``--wait`` seconds, with the concurrent requests. The exit status is then 1.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ LARGE = 0.05
 
 
 class Run:
-    """One run on one broker.
+    """A run on a broker.
 
     Attributes:
-        found: what is wrong, in words.
-        counts: requests by user.
+        found: failures, in words.
+        counts: number of requests by user.
     """
 
     def __init__(self, broker: JumpMQ, idle: JumpMQ, seed: int, wait: float, queues: int) -> None:
@@ -52,7 +51,7 @@ class Run:
         self._recent: deque[tuple[float, float, str]] = deque(maxlen=10_000)
 
     def go(self, seconds: float, users: list[str]) -> None:
-        """Send requests as each of these users for so long."""
+        """Send requests for the given seconds as every given user."""
         port = self._broker.http_port
         management.make_users(port)
         management.read_messages(port)
@@ -106,7 +105,7 @@ class Run:
                 if management.hinders(octets):
                     management.put_right(port)
             self._recent.append((began, time.monotonic(), what))
-            if status >= 500 and not (status == 503 and "/api/health/" in what):  # a check that fails says so
+            if status >= 500 and not (status == 503 and "/api/health/" in what):  # a failed health check
                 self.found.append(f"status {status} for {what}")
             self.counts[user] = self.counts.get(user, 0) + 1
 
@@ -128,7 +127,7 @@ def declare_many(port: int, count: int) -> None:
 def fuzz(
     seconds: float, seed: int, users: list[str], wait: float = 0.25, queues: int = QUEUES, workers: int = 1
 ) -> Run:
-    """Fuzz a broker of its own, with so many processes, as each user for so long."""
+    """Fuzz a new broker with the given number of processes, for the given seconds per user."""
     with JumpMQ(arguments=["--workers", str(workers)]) as broker, JumpMQ() as idle:
         run = Run(broker, idle, seed, wait, queues)
         run.go(seconds, users)

@@ -1,4 +1,4 @@
-"""Disks that fail, are slow, hang, or lose what was not synced: ``faulty_disk.c``, preloaded below a process."""
+"""Disks that fail, are slow, hang, or lose unsynced writes: ``faulty_disk.c``, preloaded into a process."""
 
 import mmap
 import os
@@ -14,7 +14,7 @@ CREATE, OPEN, WRITE, SYNC, ALLOCATE, TRUNCATE, NAMES, READ = (1 << place for pla
 CHANGES = CREATE | WRITE | ALLOCATE | TRUNCATE | NAMES
 
 SLOW = -1
-"""In place of an error: calls succeed, and take their time."""
+"""Instead of an error number: calls succeed after a delay."""
 
 FAILED, DELAY = 48, 52
 """Places in the control page."""
@@ -24,12 +24,12 @@ RECORD = struct.Struct("=iiqqii")
 
 
 def is_available() -> bool:
-    """Whether there is a compiler."""
+    """Return true if a C compiler is installed."""
     return shutil.which("cc") is not None
 
 
 class _Change(NamedTuple):
-    """A write or a cut: where in the journal, and what it replaced."""
+    """A write or a truncation: position in the journal, and the replaced octets."""
 
     place: int
     at: int
@@ -41,9 +41,9 @@ class FaultyDisk:
     """The disk of a broker's data directory.
 
     Args:
-        directory: for the library, and what controls it; another one for each disk.
+        directory: for the library and its control file; a directory per disk.
         data: the data directory.
-        journals: whether what is not synced can be lost.
+        journals: record unsynced writes, for a loss of power.
     """
 
     def __init__(self, directory: Path, data: Path, *, journals: bool = False) -> None:
@@ -66,7 +66,10 @@ class FaultyDisk:
         return settings if self._journal is None else settings | {"FAULTY_JOURNAL": self._journal}
 
     def fail(self, calls: int, error: int, after: int = 0, count: int = -1, delay: float = 0.0) -> None:
-        """Have calls of some kinds fail: so many (-1: all), after others that succeed.
+        """Make ``count`` calls of the given kinds fail (-1: all), after ``after`` successful calls.
+
+        Args:
+            delay: seconds of a call, with the error :data:`SLOW`.
 
         Args:
             delay: seconds that each of them takes instead, where the error is :data:`SLOW`.
@@ -76,16 +79,16 @@ class FaultyDisk:
         struct.pack_into("i", self._control, 0, calls)
 
     def be_well(self) -> None:
-        """Have no more calls fail."""
+        """End all injected failures."""
         struct.pack_into("i", self._control, 0, 0)
 
     @property
     def failed(self) -> int:
-        """How many calls have failed so far."""
+        """Number of failed calls so far."""
         return int(struct.unpack_from("i", self._control, FAILED)[0])
 
     def lose_power(self, choose: random.Random) -> int:
-        """Undo writes that were not synced: all, or some of them. No process uses the data; return how many."""
+        """Undo all or some unsynced writes. No process may use the data. Return the number of undone writes."""
         assert self._journal is not None
         undone, keeps = 0, choose.choice([0.0, 0.0, 0.5])
         for path, changes in self._unsynced().items():
@@ -124,7 +127,7 @@ class FaultyDisk:
 
 
 def _move(found: dict[str, list[_Change]], path: str, to: str | None) -> None:
-    """Give the changes of a file, or of all files of a directory, to another name, whose own are gone."""
+    """Assign the changes of a file, or of all files of a directory, to a new name, which they replace."""
     for name in [one for one in found if to is not None and (one == to or one.startswith(f"{to}/"))]:
         del found[name]
     for name in [one for one in found if one == path or one.startswith(f"{path}/")]:

@@ -24,16 +24,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = Path("jumpmq/amqp/_kernel.pyx")
 FRAME_MAX = (4096, 131072)
-"""The first octet of an input chooses one."""
+"""Frame sizes, chosen by the first octet of an input."""
 SEEDS = 200
 TWIN_EVERY = 8
-"""One input in so many is also given to the twin, which takes ten times as long."""
+"""Interval of inputs also given to the reference implementation, which takes ten times as long."""
 
 SANITIZERS = "-g -O1 -fno-omit-frame-pointer -fsanitize=address,fuzzer-no-link"
 
 
 def missing() -> str:
-    """What has to be installed first; "" if nothing."""
+    """The missing requirement to install, or ""."""
     if find_spec("atheris") is None:
         return "atheris is not installed: pip install atheris"
     if shutil.which("clang") is None:
@@ -81,7 +81,7 @@ def build(library: Path) -> None:
 
 
 def sanitized(library: Path) -> dict[str, str]:
-    """The environment of the process that fuzzes. Python's own allocator would hide what is read beyond an object."""
+    """The environment of the fuzzing process. Python's own allocator would hide reads beyond an object."""
     spec = find_spec("atheris")
     assert spec is not None
     assert spec.origin is not None
@@ -95,7 +95,7 @@ def sanitized(library: Path) -> dict[str, str]:
 
 
 def plant(corpus: Path) -> None:
-    """What clients say, whole and damaged, to begin with."""
+    """Write initial inputs: conversations of clients, intact and damaged."""
     from fuzzing.sockets import conversation
 
     corpus.mkdir()
@@ -104,7 +104,7 @@ def plant(corpus: Path) -> None:
         (corpus / str(number)).write_bytes(bytes((number % 2,)) + octets[:8000])
 
 
-# --- inside the process that fuzzes ---
+# --- inside the fuzzing process ---
 
 
 def look(data: bytes, twin: bool) -> None:
@@ -128,7 +128,7 @@ def look(data: bytes, twin: bool) -> None:
 
 
 def plain(events: list[Any]) -> list[Any]:
-    """Events as values that can be compared."""
+    """Events as comparable values."""
     found: list[tuple[Any, ...]] = []
     for event in events:
         if hasattr(event, "messages"):
@@ -174,7 +174,7 @@ def main() -> int:
 
 
 def report(finished: subprocess.CompletedProcess[str]) -> str:
-    """The last line of a run that found nothing; else what was found, and the input."""
+    """The last line of a successful run; else the failure with its input."""
     lines = finished.stderr.splitlines()
     if not finished.returncode:
         return lines[-1]

@@ -28,11 +28,11 @@ Message = tuple[str, int]
 """Publisher and number."""
 
 SHOWN = 9
-"""Messages that are named of those with the same problem."""
+"""Maximum number of messages named per problem."""
 
 
 def problems(history: Iterable[Sequence[Any]]) -> list[str]:
-    """Return what is wrong in a history, a sentence each; all that was published has been consumed at its end."""
+    """Return the violations in a history, a sentence each. All published messages must be consumed at its end."""
     sent: dict[str, set[Message]] = defaultdict(set)
     confirmed: dict[str, set[Message]] = defaultdict(set)
     came: dict[str, set[Message]] = defaultdict(set)

@@ -1,8 +1,8 @@
-"""Requests to the management API that nobody in their right mind would send.
+"""Malformed and unusual requests to the management API.
 
-Each is made from the API's own description: a path and method of it, with names that exist and names that do not,
-bodies that are right, nearly right, deep, long or no JSON at all, users of every kind, and now and then half a request.
-The page and the metrics are asked for, too. No answer may be a server error.
+Requests are generated from the API's own description: a described path and method, with existing and missing names,
+bodies that are valid, nearly valid, deep, long or not JSON, users of every kind, and now and then half a request. The
+page and the metrics are requested, too. No answer may be a server error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ USERS = {
     "maker": "policymaker",
     "nobody": "",
 }
-"""Users by name, with their tag; each user's password is its name."""
+"""Users by name, with their tag; the password is the name."""
 
 NAMES = (
     "fuzzed",
@@ -57,7 +57,7 @@ APT: dict[str, tuple[str, ...]] = {
     "version": ("0",),
     "path": ("main.js", "views/queues.js", "../broker/broker.py"),
 }
-"""What may stand in a path in the place of that name."""
+"""Values of the names in a path."""
 VALUES: tuple[object, ...] = (
     None, True, False, 0, 1, -1, 1 << 70, 1e308, "", "/", ".*", "(.|.)*!", "x" * 5000, [], {}, [[]], {"a": {"b": []}},
     "classic", "x-consistent-hash", "lazy", "\ud800", "fuzzed", "queues",
@@ -68,13 +68,13 @@ QUERIES = (
     "family", "vhost", "writer", "batch", "rows", "first", "digest", "persistent", "msg_rates_incr", "lengths_age",
 )  # fmt: skip
 SPARED = ("/api/stop", "/api/users/guest", "/api/vhosts/%2F", "/api/permissions/%2F/guest", "/api/whoami")
-"""What would end the run, or lock it out. Nothing below them is changed."""
+"""Paths whose change would end the run or lock it out. They are only read."""
 
 HINDRANCES = ("/api/nodes/", "/api/vhost-limits/", "/api/user-limits/", "/api/parameters/vhost-limits/")
-"""What, changed, may keep others from working: :func:`put_right` follows."""
+"""Paths whose change may block other clients: :func:`put_right` follows."""
 
 OTHER_PATHS = ("/", "/assets/{version}/{path}", "/favicon.ico", "/metrics", "/metrics/per-object", "/metrics/detailed")
-"""What is not in the description."""
+"""Paths outside of the description."""
 
 _POLICY = {"pattern": "^fuzzed", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
 RIGHT: dict[str, tuple[dict[str, object], ...]] = {
@@ -132,7 +132,7 @@ RIGHT: dict[str, tuple[dict[str, object], ...]] = {
     "PUT /api/vhost-limits/{vhost}/{limit}": ({"value": 3}, {"value": -1}),
     "PUT /api/user-limits/{user}/{limit}": ({"value": 3}, {"value": -1}),
 }
-"""What bodies may be, by method and path."""
+"""Valid bodies, by method and path."""
 
 
 def make_users(port: int) -> None:
@@ -144,7 +144,7 @@ def make_users(port: int) -> None:
 
 
 def put_right(port: int) -> None:
-    """Have the broker listen, log and let in again."""
+    """Undo changes of listeners, log level and limits."""
     _put(port, "/api/nodes/jumpmq@localhost/listeners", {"suspended": False})
     _put(port, "/api/nodes/jumpmq@localhost/log-level", {"level": "info"})
     for place in ("vhost-limits/%2F", "user-limits/guest"):
@@ -178,10 +178,10 @@ def _keys(operation: dict[str, dict[str, dict[str, dict[str, dict[str, dict[str,
 
 
 def compose(chance: random.Random, known: Sequence[tuple[str, str, list[str]]], user: str | None = None) -> bytes:
-    """A request, as octets.
+    """Return a request as octets.
 
     Args:
-        user: who asks; any, or one that is not there, unless given.
+        user: name of the user; by default random, existing or not.
     """
     verb, described, keys = chance.choice(known)
     path, right = described, RIGHT.get(f"{verb} {described}", ())
@@ -210,7 +210,7 @@ def compose(chance: random.Random, known: Sequence[tuple[str, str, list[str]]], 
 
 
 def hinders(octets: bytes) -> bool:
-    """Whether a request may keep others from working."""
+    """Return true if a request may block other clients."""
     verb, _, path = octets.decode("latin-1").partition(" ")
     return verb != "GET" and path.startswith(HINDRANCES)
 
@@ -236,7 +236,7 @@ def _body(chance: random.Random, keys: list[str], right: Sequence[dict[str, obje
 
 
 def send(port: int, octets: bytes, chance: random.Random) -> int:
-    """Send a request, and read its answer or leave; returns the answer's status, 0 where there was none."""
+    """Send a request, and read the answer or leave. Return the status, or 0 without an answer."""
     answer = b""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.5) as client:
         client.sendall(octets)
@@ -250,7 +250,7 @@ def send(port: int, octets: bytes, chance: random.Random) -> int:
 
 
 def clear(port: int) -> None:
-    """Delete all queues, with what gathered in them."""
+    """Delete all queues."""
     with urlopen(_request(port, "GET", "/api/queues?columns=vhost,name")) as answer:
         queues = json.load(answer)
     for queue in queues:

@@ -1,13 +1,12 @@
-"""Fuzzes both ports of a live broker at once, for as long as one likes, and watches what it holds.
+"""Fuzzes both ports of a live broker at once, and checks its memory and descriptors.
 
     python -m fuzzing.ports --seconds 3600
     python -m fuzzing.ports --seconds 3600 --workers 2
 
-The broker is a process of its own. Damaged AMQP conversations (:mod:`fuzzing.sockets`) and requests to the management
-API (:mod:`fuzzing.management`) come from several threads; clients go away at any point. Every few seconds another
-client must still be served. Memory and file descriptors are counted after a tenth of the time and at the end. What is
-found: an answer of 500 and above, an error in the log, memory more than 50 MB above where it was, descriptors that
-stay open. The exit status is 1 then.
+The broker is a separate process. Damaged AMQP conversations (:mod:`fuzzing.sockets`) and requests to the management API
+(:mod:`fuzzing.management`) come from several threads; clients disconnect at any point. Every few seconds a well-behaved
+client must be served. Memory and file descriptors are counted after a tenth of the time and at the end. Failures are: a
+status of 500 or more, an error in the log, a growth of more than 50 MB, leaked descriptors. The exit status is then 1.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from fuzzing import management, sockets
 from jumpmq.testing import JumpMQ, children
 
 GROWTH = 50_000_000
-"""Octets that the broker may have grown by."""
+"""Maximum growth of the broker in octets."""
 SPARE_DESCRIPTORS = 10
 COMPLAINT = re.compile(r"^(\S+ \S+ (ERROR|CRITICAL) |Traceback)", re.MULTILINE)
 TALKERS = 2
-"""Threads on each port."""
+"""Threads per port."""
 
 
 class Run:
-    """One run on one broker.
+    """A run on a broker.
 
     Attributes:
-        found: what is wrong, in words.
-        counts: conversations held and requests sent.
+        found: failures, in words.
+        counts: number of conversations and requests.
     """
 
     def __init__(self, broker: JumpMQ, seed: int) -> None:
@@ -48,7 +47,7 @@ class Run:
         self._broker = broker
         self._seed = seed
         self._over = threading.Event()
-        self._calm = threading.Lock()  # while nobody hinders others
+        self._calm = threading.Lock()  # held while no request blocks other clients
         self._read = 0
 
     def go(self, seconds: float) -> None:
@@ -78,7 +77,7 @@ class Run:
                 if before is None and elapsed > seconds / 3:  # by then each process has had a large request
                     before = self._holds()
         self._over.set()
-        time.sleep(3)  # connections that were cut end
+        time.sleep(3)  # the broker closes cut connections
         if before is not None:
             self._compare(before, self._holds())
 
@@ -129,7 +128,7 @@ class Run:
                 status = management.send(self._broker.http_port, octets, chance)
                 if management.hinders(octets):
                     management.put_right(self._broker.http_port)
-            if status >= 500 and not (status == 503 and b"/api/health/" in octets):  # a check that fails says so
+            if status >= 500 and not (status == 503 and b"/api/health/" in octets):  # a failed health check
                 self.found.append(f"status {status} for {octets[:2000]!r}")
             count += 1
             self.counts["requests"] += 1

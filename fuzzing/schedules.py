@@ -27,14 +27,14 @@ MOST = 60
 
 
 class Simulation(NamedTuple):
-    """What the scheduler may choose, and what plays a schedule."""
+    """A simulation: the scheduler's choices, and the function that plays a schedule."""
 
     name: str
     choices: Sequence[Choice]
     play: Callable[[Schedule], None]
 
     def problem(self, steps: Schedule) -> str:
-        """What is wrong after these steps; empty where nothing is."""
+        """The failure after the given steps, or an empty string."""
         try:
             self.play(steps)
         except Exception as error:
@@ -43,7 +43,7 @@ class Simulation(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How many schedules, and choices of the scheduler, were played; and what was wrong."""
+    """Number of played schedules and choices, and the failures."""
 
     schedules: int
     choices: int
@@ -59,17 +59,17 @@ SIMULATIONS = [
 
 
 def run(seed: int, count: int | None = None, seconds: float = float("inf"), only: str | None = None) -> Found:
-    """Play schedules, of each simulation by turns; three that fail are the last.
+    """Play schedules of all simulations in turn, until the third failure.
 
     Args:
-        seed: of the first schedule; each has the next number.
-        count: how many; as many as the time allows, unless given.
-        only: the simulation; all of them, unless given.
+        seed: of the first schedule; the next schedule has the next number.
+        count: number of schedules; by default limited by the time.
+        only: name of a simulation; by default all.
     """
     simulations = [one for one in SIMULATIONS if only in (None, one.name)]
     until, played, choices, problems = time.monotonic() + seconds, 0, 0, list[str]()
     gc.freeze()  # a tenth of the time would go into looking at what stays
-    logging.disable()  # homes say often that they are cut off
+    logging.disable()  # homes often log lost links
     while played != count and time.monotonic() < until and len(problems) < 3:
         simulation, number = simulations[played % len(simulations)], seed + played
         steps = drawn(simulation.choices, MOST, number)

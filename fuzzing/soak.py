@@ -40,15 +40,15 @@ INTERVAL = 0.01
 """Seconds between the bystander's messages."""
 
 PATIENCE = 60.0
-"""Seconds after which a confirm does not come any more."""
+"""Timeout of a confirm in seconds."""
 
 GROWTH = 10_000_000
-"""Octets that connections may leave."""
+"""Maximum growth in octets after all connections are closed."""
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 LIFETIME = 3.0
-"""Seconds after which a client is killed, on average."""
+"""Mean lifetime of a client in seconds."""
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -65,14 +65,14 @@ KINDS: list[dict[str, Any]] = [
 EXCHANGES = {"soak.fanout": "fanout", "soak.topic": "topic", "soak.hash": "x-consistent-hash"}
 
 EARNED = {404, 405, 406}
-"""Codes with which a channel is closed because another client has just deleted something."""
+"""Reply codes of a channel closed because another client has deleted an object."""
 
 NOT_IMPLEMENTED = 540
-"""Code with which a connection is closed when pika returns a stream's messages that it has not handed over."""
+"""Reply code of a connection closed because pika returns unprocessed messages of a stream."""
 
 
 class Client:
-    """One client: what it does, as long as it may."""
+    """A client with random operations, until its end."""
 
     def __init__(self, port: int, seed: str) -> None:
         self._chance = random.Random(seed)
@@ -183,13 +183,13 @@ def _be_client(port: int, seed: str, found: Any) -> None:
 
 
 class Run:
-    """One run on one broker.
+    """A run on a broker.
 
     Attributes:
-        found: what is wrong, in words.
-        confirmed: the bystander's messages.
-        slowest: seconds that the slowest of them took.
-        killed: clients.
+        found: failures, in words.
+        confirmed: number of the bystander's confirmed messages.
+        slowest: maximum latency of a confirm in seconds.
+        killed: number of killed clients.
     """
 
     def __init__(self, broker: JumpMQ, seed: int) -> None:
@@ -256,10 +256,10 @@ class Run:
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """What is done in the block must end in time, and so must what its end closes.
+    """Limit the time of the block and of its cleanup.
 
     Raises:
-        TimeoutError: it did not.
+        TimeoutError: after ``PATIENCE`` seconds.
     """
 
     def give_up(number: int, frame: object) -> None:
@@ -280,7 +280,7 @@ def soak(seconds: float, seed: int, workers: int = 1) -> Run:
 
 
 def connect(count: int, workers: int) -> int:
-    """Have so many connections come and go, and measure what they leave; returns the exit status."""
+    """Open and close connections, and measure the growth of memory. Return the exit status."""
     links = is_installed() and workers == 1
     each = count // len(KINDS_OF_CONNECTIONS | (LINKS if links else {}))
     grown = growth(each // 20, each, ("--workers", str(workers)), links)

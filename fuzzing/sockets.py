@@ -1,14 +1,14 @@
-"""Fuzzes a live broker through its socket, and checks that nobody else notices.
+"""Fuzzes a live broker through its socket, and verifies that other clients are unaffected.
 
     python -m fuzzing.sockets --seconds 60
     python -m fuzzing.sockets --seconds 60 --seed 7     the same conversations again
 
-A broker is started in this process, on a free port of the loopback, with a data directory that goes at the end. Each
-conversation is what a client may well say (handshake, declares, publishes, consumes, acknowledgements, transactions),
-damaged: octets changed, frames left out, repeated, exchanged, cut, given another channel or a wrong length, the socket
-shut or reset at any point. After every few of them another connection must still publish, get and declare, and the
-broker must not have logged an exception. The exit status is 1 if something was found; the seed and the number of the
-conversation are printed, so that it can be had again.
+A broker runs in this process, on a free port of the loopback, with a temporary data directory. A conversation is that
+of a plausible client (handshake, declares, publishes, consumes, acknowledgements, transactions), damaged: octets
+changed, frames left out, repeated, exchanged, cut, given another channel or a wrong length, the socket shut or reset at
+any point. After every few conversations a second connection must publish, get and declare, and the broker must not have
+logged an exception. The exit status is 1 after a failure; seed and number of the conversation are printed, to reproduce
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EVERY = 25
 
 @dataclass(slots=True)
 class Frame:
-    """One frame, with a size and an end octet that may lie."""
+    """A frame, possibly with a false size or end octet."""
 
     type: int
     channel: int
@@ -54,7 +54,7 @@ class Frame:
 
 
 class Complaints(logging.Handler):
-    """Keeps what the broker logs as an error."""
+    """Keeps the broker's errors in the log."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -130,7 +130,7 @@ def handshake(chance: random.Random) -> list[Frame]:
 
 
 def talk(chance: random.Random) -> list[Frame]:
-    """What a client says once it is connected."""
+    """Random methods of a connected client."""
     frames = [
         method(1, m.ChannelOpen()),
         method(1, m.QueueDeclare(0, "fuzzed", arguments=[Field("x-max-length", "I", 50)])),
@@ -144,11 +144,11 @@ def talk(chance: random.Random) -> list[Frame]:
     return frames
 
 
-# --- and what becomes of it ---
+# --- damage ---
 
 
 def damage(frames: list[Frame], chance: random.Random) -> None:
-    """Change one thing about the frames."""
+    """Change the frames in a single respect."""
     if not frames:
         return
     at = chance.randrange(len(frames))
@@ -179,7 +179,7 @@ def damage(frames: list[Frame], chance: random.Random) -> None:
 
 
 def conversation(chance: random.Random) -> tuple[list[bytes], bytes]:
-    """What is sent before the connection is open, each waiting for its answer, and what is sent then."""
+    """Octets before the connection is open, each awaiting an answer, and octets afterwards."""
     first, then = handshake(chance), talk(chance)
     if chance.random() < 0.2:
         damage(first, chance)
@@ -194,7 +194,7 @@ def conversation(chance: random.Random) -> tuple[list[bytes], bytes]:
 
 
 def hold(port: int, chance: random.Random) -> None:
-    """Hold one conversation until it ends, with or without an error."""
+    """Hold a conversation until its end, with or without an error."""
     first, then = conversation(chance)
     pieces = chance.choice((1, 1, 2, 5))
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.25) as client:
@@ -217,10 +217,10 @@ def hold(port: int, chance: random.Random) -> None:
 
 
 def check(port: int, complaints: Complaints) -> None:
-    """Another client uses the broker.
+    """Use the broker as a second client.
 
     Raises:
-        AssertionError: it does not work as it must, or something was logged.
+        AssertionError: a wrong result, or an error in the log.
     """
     parameters = pika.ConnectionParameters("127.0.0.1", port, socket_timeout=5, blocked_connection_timeout=5)
     with pika.BlockingConnection(parameters) as connection:

@@ -31,7 +31,7 @@ KINDS = ("classic", "stream")
 
 
 def declare(nodes: list[Node]) -> None:
-    """Declare an exchange for the feed, and for each kind one with a queue at each node behind it."""
+    """Declare an exchange for the feed, and an exchange per kind with a queue at every node."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes[0].port)) as connection:
         channel = connection.channel()
         channel.exchange_declare("feed", "fanout", durable=True)
@@ -47,7 +47,7 @@ def declare(nodes: list[Node]) -> None:
 
 
 def start(spark: Any, kind: str, url: str, directory: Path) -> Any:
-    """Start the query that reads the queues of a kind."""
+    """Start the query of the queues of a kind."""
     source = {"url": url, "exchange": kind, "maxMessagesPerTrigger": "5000", "brokerRetrySeconds": "120"}
     source |= {"startingOffsets": "earliest"} if kind == "stream" else {}
     rows = spark.readStream.format("jumpmq").options(**source).load()
@@ -63,7 +63,7 @@ def counted(spark: Any, kind: str, directory: Path) -> tuple[int, int, int]:
 
 
 def run(kills: int, seed: int) -> list[str]:
-    """One run; returns what is wrong."""
+    """Run the fuzzer once. Return the failures."""
     choose, wrong = random.Random(seed), list[str]()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-spark-copies-")))

@@ -1,12 +1,12 @@
-"""Damages what clients with TLS send to the ports of a live broker, and checks that other clients do not notice.
+"""Damages the TLS input of a live broker, and verifies that other clients are unaffected.
 
     python -m fuzzing.tls --seconds 600
 
-A conversation is a handshake, and then some AMQP or HTTP. Records are damaged on their way: octets changed, lengths and
-types that lie, records left out, repeated, cut or exchanged, garbage before and between; the socket is shut or reset at
-any point. After every few conversations another client must log in with TLS at both ports, and the broker must not have
-logged an error. At the end its memory must not be more than 50 MB above where it was after a fifth of the time. The
-exit status is 1 if something was found.
+A conversation is a handshake, followed by AMQP or HTTP. Records are damaged in transit: octets changed, false lengths
+and types, records left out, repeated, cut or exchanged, garbage before and between; the socket is shut or reset at any
+point. After every few conversations a second client must log in with TLS at both ports, and the broker must not have
+logged an error. At the end its memory must not be more than 50 MB above the value after a fifth of the time. The exit
+status is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TYPES = (20, 21, 22, 23, 24, 0, 255)
 
 
 def records(octets: bytes) -> list[bytes]:
-    """The TLS records that octets consist of."""
+    """Split octets into TLS records."""
     found = []
     while octets:
         length = 5 + int.from_bytes(octets[3:5])
@@ -45,7 +45,7 @@ def records(octets: bytes) -> list[bytes]:
 
 
 def damaged(octets: bytes, chance: random.Random) -> bytes:
-    """Records as they may come from one who attacks; often as they were."""
+    """Records with random damage; often intact."""
     found = records(octets)
     while found and chance.random() < 0.4:
         at = chance.randrange(len(found))
@@ -73,7 +73,7 @@ def damaged(octets: bytes, chance: random.Random) -> bytes:
 
 
 def converse(port: int, context: ssl.SSLContext, said: bytes, chance: random.Random) -> None:
-    """Hold one conversation until it ends, with or without an error."""
+    """Hold a conversation until its end, with or without an error."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     spoilt_from, steps = chance.randrange(6), 0
@@ -104,10 +104,10 @@ def converse(port: int, context: ssl.SSLContext, said: bytes, chance: random.Ran
 
 
 def check(broker: jumpmq.RunningBroker, complaints: Complaints) -> None:
-    """Another client uses both ports.
+    """Use both ports as a second client.
 
     Raises:
-        AssertionError: it does not work as it must, or something was logged.
+        AssertionError: a wrong result, or an error in the log.
     """
     context = ssl.create_default_context(cafile=broker.tls_ca)
     parameters = pika.URLParameters(broker.amqps_url)
@@ -158,7 +158,7 @@ def fuzz(seconds: float, seed: int) -> int:
 
 
 def memory() -> int:
-    """Octets of this process, in which the broker runs too."""
+    """Octets of this process, which includes the broker."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 

@@ -1,4 +1,4 @@
-"""Clients with TLS, and strangers at a node's link port, that come and go at a broker: how much memory they leave.
+"""Memory leaked by TLS clients, and by unknown peers at a node's link port, that connect and disconnect.
 
 python -m fuzzing.soak --connections 100000
 """
@@ -21,7 +21,7 @@ from jumpmq.testing.etcd import etcd
 from jumpmq.testing.ports import free_ports
 
 BATCH = 50
-"""Connections that are open at once."""
+"""Number of concurrent connections."""
 
 PATIENCE = 60.0
 """Seconds for an answer."""
@@ -30,7 +30,7 @@ FRAME = struct.Struct(">BHI")
 """Type, channel and size of a frame of AMQP."""
 
 START_OK, TUNE_OK, OPEN, CLOSE = (10, 11), (10, 31), (10, 40), (10, 50)
-"""Class and method of what a client says."""
+"""Class and method of a client's methods."""
 
 
 def method(which: tuple[int, int], arguments: bytes) -> bytes:
@@ -59,11 +59,11 @@ class Clients:
 
     @property
     def kinds(self) -> list[str]:
-        """Those that there are ports for."""
+        """The kinds of connections with an open port."""
         return [*KINDS, *(LINKS if self._links is not None else ())]
 
     def come_and_go(self, kind: str, count: int) -> None:
-        """Have connections of a kind opened and closed."""
+        """Open and close connections of a kind."""
         come, go = (KINDS | LINKS)[kind]
         while count > 0:
             here = [come(self) for _ in range(min(BATCH, count))]
@@ -76,17 +76,17 @@ class Clients:
         return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
     def shaken(self, port: int) -> ssl.SSLSocket:
-        """A connection whose handshake of TLS is done."""
+        """A connection after its TLS handshake."""
         return self._context.wrap_socket(self.dial(port), server_hostname="localhost")
 
     def half_shaken(self) -> socket.socket:
-        """A client of AMQP whose handshake of TLS has begun."""
+        """An AMQP client in the middle of its TLS handshake."""
         client = self.dial(self._amqps)
         client.sendall(b"\x16\x03\x01")
         return client
 
     def silent(self) -> ssl.SSLSocket:
-        """A client of AMQP that says nothing."""
+        """A silent AMQP client."""
         return self.shaken(self._amqps)
 
     def logged_in(self) -> ssl.SSLSocket:
@@ -98,14 +98,14 @@ class Clients:
         return client
 
     def asking(self) -> ssl.SSLSocket:
-        """A client of HTTPS that was answered."""
+        """An HTTPS client after its answer."""
         client = self.shaken(self._https)
         client.sendall(REQUEST)
         client.recv(1 << 16)
         return client
 
     def stranger(self) -> ssl.SSLSocket:
-        """An end of a link that does not say who it is."""
+        """A peer at the link port without identification."""
         assert self._links is not None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -138,7 +138,7 @@ def hang_up(client: socket.socket) -> None:
 
 
 def reset(client: socket.socket) -> None:
-    """Close the socket so that the broker finds it reset."""
+    """Close the socket with a reset."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
 
@@ -169,20 +169,20 @@ KINDS: Kinds = {
     "HTTPS": (Clients.asking, end_tls),
     "HTTPS, reset": (Clients.asking, reset),
 }
-"""How clients come, and how they go."""
+"""How clients connect, and disconnect."""
 
 LINKS: Kinds = {"link": (Clients.stranger, hang_up), "link, reset": (Clients.stranger, reset)}
-"""The same, at the port for links."""
+"""Kinds of connections to the link port."""
 
 
 def growth(warm_up: int, count: int, arguments: Sequence[str] = (), links: bool = False) -> int:
-    """Octets that the processes of a broker have grown by.
+    """Growth of a broker's processes in octets.
 
     Args:
-        warm_up: connections of each kind before.
-        count: connections of each kind.
+        warm_up: connections of every kind before the measurement.
+        count: connections of every kind.
         arguments: of `jumpmq serve`.
-        links: whether the broker is a node of a cluster, for which etcd is needed.
+        links: run a node of a cluster, with etcd.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-tls-")))
@@ -207,13 +207,13 @@ def growth(warm_up: int, count: int, arguments: Sequence[str] = (), links: bool 
 
 
 def listening(pid: int) -> set[int]:
-    """The ports of IPv4 at which a process listens (Linux)."""
+    """IPv4 ports at which a process listens (Linux)."""
     files = {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
     lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in files}
 
 
 def settled(broker: JumpMQ) -> int:
-    """Octets that the broker's processes hold, once the last connections are closed there."""
+    """Octets of the broker's processes, after the last connections are closed."""
     time.sleep(1)
     return broker.memory()

@@ -31,38 +31,38 @@ from jumpmq.testing import BrokerError, JumpMQ, children, free_ports
 
 QUEUES = 9
 QUORUM, STREAM, DEAD = "q7", "q8", "dead"
-"""Those of another kind than classic, and where what is rejected goes."""
+"""The quorum queue, the stream, and the target of dead letters."""
 
 REJECTED = 7
-"""One of so many messages is rejected."""
+"""Interval of rejected messages."""
 
 PATIENCE = 60.0
-"""Seconds without a step forward after which a run stands still."""
+"""Seconds without progress until a run counts as stalled."""
 
 SHOWN = {
     "queues": ("name", "node", "messages", "messages_ready", "messages_unacknowledged", "consumers", "moving_from"),
     "consumers": ("queue", "consumer_tag", "channel_details", "active"),
     "channels": ("name", "consumer_count", "messages_unacknowledged", "prefetch_count", "state"),
 }
-"""What is told of a run that stands still, by the path of the API."""
+"""Diagnostics of a stalled run: columns, by path of the API."""
 
 PACE = 0.003
 """Seconds between two messages of a publisher, so that much else happens meanwhile also on two cores."""
 
 
 class Ledger:
-    """What was published, confirmed and received, by queue."""
+    """Published, confirmed and received messages, by queue."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.confirmed: dict[str, int] = defaultdict(int)  # numbers below are confirmed
         self.again: dict[str, set[int]] = defaultdict(set)  # numbers that were published more than once
-        self.seen: dict[str, list[tuple[int, bool]]] = defaultdict(list)  # number and redelivered, as they came
+        self.seen: dict[str, list[tuple[int, bool]]] = defaultdict(list)  # number and redelivered, by arrival
         self.letters: dict[str, Counter[int]] = defaultdict(Counter)  # how often a dead letter came without a mark
         self.acknowledged: dict[str, set[int]] = defaultdict(set)
 
     def problems(self) -> list[str]:
-        """Found defects, a sentence each."""
+        """Found defects, a sentence per defect."""
         found = [] if sum(self.confirmed.values()) else ["no message was confirmed"]
         for queue, count in sorted(self.confirmed.items()):
             missing = set(range(count)) - self.acknowledged[queue]
@@ -87,7 +87,7 @@ class Ledger:
 
 
 class Client(ReconnectingClient):
-    """Notes in a ledger what it did."""
+    """Notes its operations in a ledger."""
 
     def __init__(self, port: Callable[[], int], ledger: Ledger, queues: list[str], stop: threading.Event) -> None:
         super().__init__(port, stop)
@@ -95,7 +95,7 @@ class Client(ReconnectingClient):
 
 
 class Publisher(Client):
-    """Publishes to its queues in turn; what is not confirmed is published again, before anything else to its queue."""
+    """Publishes to its queues in turn; an unconfirmed message is repeated before the next message of its queue."""
 
     def work(self, connection: Any) -> None:
         channel = connection.channel()
@@ -118,7 +118,7 @@ class Publisher(Client):
 
 
 class Consumer(Client):
-    """Consumes from its queues, and acknowledges each message."""
+    """Consumes from its queues, and acknowledges every message."""
 
     def work(self, connection: Any) -> None:
         channel = connection.channel()
@@ -165,40 +165,39 @@ class RejectingConsumer(Consumer):
 
 
 class Mover(threading.Thread):
-    """Moves one queue after the other to another home, until told to stop.
+    """Moves the queues in turn to other homes, until stopped.
 
     Attributes:
-        count: how many moves were begun.
+        count: number of moves.
     """
 
     def __init__(self, url: Callable[[], str], queues: list[str], seed: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.count = 0
-        self._url = url  # where to ask, each time
+        self._url = url  # returns the URL of a request
         self._queues, self._choose, self._stop_moving = queues, random.Random(seed), stop
 
     def run(self) -> None:
         while not self._stop_moving.wait(self._choose.uniform(0.05, 0.5)):
-            with contextlib.suppress(ManagementError, OSError):  # on its way already, or its home is down
+            with contextlib.suppress(ManagementError, OSError):  # already moving, or the home is down
                 queue = self._choose.choice(self._queues)
                 ManagementClient(self._url(), 5.0).post("queues", "/", queue, "actions", body={"action": "move"})
                 self.count += 1
 
 
 FRESH = 3
-"""Times in a row that a process is hit which has started since the blow before: one that ends again and again soon
-after its start ends the broker."""
+"""Maximum consecutive failures of restarted processes: repeated ends soon after the start end the broker."""
 
 
 SUPERVISOR = 0.25
-"""Share of blows that are for the supervisor, or for all processes."""
+"""Fraction of failures of the supervisor, or of all processes."""
 
 STARTING = 0.2
-"""Share of these that come once more while the broker starts again."""
+"""Fraction of these repeated while the broker restarts."""
 
 
 def served(workers: int, data_dir: Path) -> JumpMQ:
-    """A broker in so many processes, which keeps its ports."""
+    """A broker of several processes with fixed ports."""
     port, http_port = map(str, free_ports(2))
     arguments = ("--workers", str(workers), "--port", port, "--http-port", http_port, "--log-level", "error")
     return JumpMQ(data_dir, arguments=arguments)
@@ -210,14 +209,14 @@ class Striking:
     def __init__(self, choose: random.Random, broker: JumpMQ) -> None:
         self._choose = choose
         self._broker = broker
-        self._known: set[int] = set()  # those that there were at the last blow
+        self._known: set[int] = set()  # the processes at the last failure
         self._fresh = 0  # how many in a row were not among those
 
     def strike(self) -> str:
-        """Kill or stop one process, or all; returns what was done.
+        """Kill or stop one process, or all. Return a description.
 
         Raises:
-            BrokerError: the broker has ended, or does not start again.
+            BrokerError: the broker has ended, or does not restart.
         """
         if self._choose.random() < SUPERVISOR:
             return self._strike_supervisor()
@@ -269,7 +268,7 @@ class Striking:
 
 
 def tell(url: str) -> None:
-    """Print what waits: the clients' stacks, and what the broker says of queues, consumers and channels."""
+    """Print diagnostics of a stalled run: the clients' stacks, and the broker's queues, consumers and channels."""
     faulthandler.dump_traceback(all_threads=True)
     api = ManagementClient(url, 5.0)
     for path, names in SHOWN.items():
@@ -278,7 +277,7 @@ def tell(url: str) -> None:
 
 
 def declare(port: int, queue: str) -> None:
-    """Declare a queue, and what its dead letters need."""
+    """Declare a queue with its dead-letter queue."""
     arguments: dict[str, Any] = {"x-dead-letter-exchange": DEAD}
     if queue in (QUORUM, STREAM):
         arguments = {"x-queue-type": "quorum" if queue == QUORUM else "stream"}
@@ -292,7 +291,7 @@ def declare(port: int, queue: str) -> None:
 
 
 def run(seconds: float, count: int, seed: int) -> list[str]:
-    """One run; returns what is wrong."""
+    """Run the fuzzer once. Return the failures."""
     choose = random.Random(seed)
     ledger, stop_publishing, stop = Ledger(), threading.Event(), threading.Event()
     with (
@@ -300,7 +299,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         served(count, Path(directory)) as broker,
     ):
         queues = [f"q{number}" for number in range(QUEUES)]
-        for queue in [DEAD, *queues]:  # a connection each, so that they are spread over homes
+        for queue in [DEAD, *queues]:  # a connection per queue, to spread them over homes
             declare(broker.port, queue)
         publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
         consumed = [[*queues[0::2], DEAD], queues[1::2]]

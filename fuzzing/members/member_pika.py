@@ -15,7 +15,7 @@ channel.basic_qos(prefetch_count=20)
 
 
 def on_message(_: Any, method: Any, properties: Any, body: bytes) -> None:
-    """Log the message, take a while at times, and acknowledge it."""
+    """Log the message, delay some, and acknowledge it."""
     epoch = properties.headers["x-owner-epoch"]
     os.write(written, f"got {name} {method.delivery_tag} {body.decode()} {int(method.redelivered)} {epoch}\n".encode())
     if random.random() < 0.1:

@@ -1,12 +1,11 @@
-"""Looks for differences between JumpMQ and RabbitMQ, for as long as wanted.
+"""Searches for differences between JumpMQ and RabbitMQ.
 
     python -m fuzzing.sessions --minutes 60
     python -m fuzzing.sessions --sessions 500 --seed 7      the same sessions again
     python -m fuzzing.sessions --minutes 60 --workers 3     JumpMQ with its queues spread over processes, or --nodes
 
-Both brokers are started, on free ports and with directories that go at the end. Each difference found is printed with
-the shortest session that shows it, and then passed over, so that others are found too. The exit status is 1 if there
-were any.
+Both brokers run on free ports with temporary directories. A difference is printed with the shortest session that
+reproduces it, and then ignored, to find further differences. The exit status is 1 after a difference.
 """
 
 import argparse
@@ -23,7 +22,7 @@ from jumpmq.testing import RabbitMQ
 
 
 def _difference_in(error: Exception) -> Difference:
-    """The difference itself: hypothesis wraps one that does not show each time."""
+    """The difference itself, also of an exception group: hypothesis wraps a flaky failure."""
     if isinstance(error, Difference):
         return error
     if isinstance(error, ExceptionGroup):

@@ -37,14 +37,14 @@ OUT_OF_PLACE: list[m.Method] = [
     m.BasicRecoverOk(), m.ChannelCloseOk(), m.ChannelFlowOk(True), m.ChannelOpenOk(), m.ConfirmSelectOk(),
     m.ConnectionOpen("/"), m.QueueDeclareOk("§q1", 0, 0), m.TxCommitOk(),
 ]  # fmt: skip
-"""Methods that have their time, which is another, or that only a broker may send, on any channel."""
+"""Methods out of place on any channel: valid only at another time, or only from a broker."""
 OUT_OF_PLACE_ON_0: list[m.Method] = [
     m.ConnectionBlocked("x"), m.ConnectionOpen("/"), m.ConnectionStartOk([], "PLAIN", b"\0guest\0guest", "en_US"),
     m.ConnectionTuneOk(10, 4096, 0), m.ConnectionUnblocked(), m.ConnectionCloseOk(), m.ConnectionSecureOk(b""),
     m.ConnectionUpdateSecret(b"", "why"), m.ConnectionOpenOk(), m.QueueDeclare(queue="§q1"),
     m.BasicAck(1, False), m.ChannelClose(200, "bye", 0, 0), m.ConnectionUpdateSecretOk(),
 ]  # fmt: skip
-"""The same on channel 0."""
+"""Methods out of place on channel 0."""
 KEYS = often(
     [b"", b"1", b"2", b"a", b"a.b", b"a.b.c", b"*", b"#", b"a.*", b"a.#", b"#.b"],
     [b"10001", b"-1", b"w", b"\xff", b"k" * 255],
@@ -84,7 +84,7 @@ def _string(*usual: str) -> st.SearchStrategy[tuple[str, Any]]:
 
 
 _TIMES = st.sampled_from([("I", 60_000), ("l", 3_600_000), ("I", 0), ("I", -1), ("l", 1 << 40)])
-"""Milliseconds: none, hours, or wrong, but nothing that passes within a session."""
+"""Milliseconds: zero, hours, or invalid, but none that ends within a session."""
 
 _QUEUE_ARGUMENTS: dict[str, st.SearchStrategy[tuple[str, Any]]] = {
     "x-message-ttl": _TIMES | NOT_INTEGERS,
@@ -164,7 +164,7 @@ OFFSETS = st.sampled_from(
         ("S", "5 days"), ("l", -1), ("d", 1.5), ("t", True), ("V", None),
     ]]
 )  # fmt: skip
-"""Where a reader of a stream begins; `last` is left out, for it asks how messages were gathered."""
+"""Start offsets of a stream's reader; `last` is excluded, because it depends on the chunks."""
 EXCHANGE_ARGUMENTS = _tables(_EXCHANGE_ARGUMENTS)
 BINDING_ARGUMENTS = _tables(_BINDING_ARGUMENTS, 3)
 CONSUMER_ARGUMENTS = _tables(_CONSUMER_ARGUMENTS)

@@ -1,4 +1,4 @@
-"""One connection to a broker that keeps everything the broker says, as plain values that can be compared."""
+"""A connection that keeps all octets of a broker, as comparable values."""
 
 import socket
 import struct
@@ -13,17 +13,17 @@ from jumpmq.amqp.fields import Field
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_MAX = 131072
 PATIENCE = 20.0
-"""Seconds to wait for an answer that must come, on a machine that may be busy."""
+"""Timeout in seconds for an expected answer, on a busy machine."""
 
 
 @dataclass(slots=True)
 class Event:
-    """Something that a broker sent.
+    """A method or message from a broker.
 
     Attributes:
-        channel: its number; 0 is the connection itself.
-        method: what was sent; None is the end of the socket.
-        properties: octets from the property flags on, of a method that carries a message.
+        channel: channel number; 0 is the connection itself.
+        method: the method; None is the end of the socket.
+        properties: octets from the property flags on, of a method with content.
     """
 
     channel: int
@@ -33,11 +33,11 @@ class Event:
 
 
 class Client:
-    """A connection that is logged in, and what came of it.
+    """A logged-in connection with its received events.
 
     Attributes:
-        events: what has come and nobody has taken yet, in order.
-        open: whether the socket is.
+        events: received and unprocessed events, in order.
+        open: true while the socket is open.
     """
 
     def __init__(self, port: int, user: str = "guest") -> None:
@@ -62,7 +62,7 @@ class Client:
         self.call(0, m.ConnectionOpenOk)
 
     def call(self, channel: int, expected: type[m.Method]) -> m.Method:
-        """Wait for one method and take it."""
+        """Wait for a method and take it."""
         found = self.wait(lambda event: event.channel == channel and isinstance(event.method, expected))
         assert found is not None, f"{expected.spec_name} did not come"
         self.events.remove(found)
@@ -72,7 +72,7 @@ class Client:
     # --- sending ---
 
     def send(self, octets: bytes) -> None:
-        """Send octets; a socket that the broker has closed takes them silently."""
+        """Send octets; a socket closed by the broker discards them."""
         if self.open:
             self._socket.settimeout(PATIENCE)
             try:
@@ -86,7 +86,7 @@ class Client:
     # --- receiving ---
 
     def wait(self, wanted: Callable[[Event], bool], timeout: float = PATIENCE) -> Event | None:
-        """The first event for which ``wanted`` is true, left in `events`; None if it does not come in time."""
+        """Return the first event that satisfies ``wanted``, left in `events`; None after the timeout."""
         seen, deadline = 0, time.monotonic() + timeout
         while True:
             for event in self.events[seen:]:
@@ -98,7 +98,7 @@ class Client:
                 return None
 
     def drain(self) -> None:
-        """Take in what has already arrived."""
+        """Read the available octets."""
         while self.open and self._receive(0.0):
             pass
 
@@ -160,7 +160,9 @@ class Client:
 
 
 def _decoded(payload: bytes) -> m.Method:
-    """A method; RabbitMQ's reply texts may quote a routing key that is no UTF-8, whose wrong octets are then ``?``."""
+    """Decode a method. A reply text of RabbitMQ may quote a routing key in invalid UTF-8; invalid octets become
+    ``?``.
+    """
     try:
         return m.decode(payload)
     except MalformedText:
@@ -170,12 +172,12 @@ def _decoded(payload: bytes) -> m.Method:
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """The octets of one frame."""
+    """Encode a frame."""
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
 def publication(channel: int, method: m.BasicPublish, properties: bytes, body: bytes) -> bytes:
-    """The octets of one publication; ``properties`` from the flags on."""
+    """Encode a publish; ``properties`` begin with the flags."""
     room = FRAME_MAX - 8
     pieces = [body[start : start + room] for start in range(0, len(body), room)]
     return b"".join(

@@ -1,6 +1,6 @@
-"""The differences that have a name: each is told of in docs/differences.md.
+"""The named differences, documented in docs/differences.md.
 
-A session in which one shows ends there, and counts as good.
+A session with a named difference ends there, and succeeds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def _is_turn_under_a_shared_limit(difference: Difference) -> bool:
-    """The same messages went to other consumers, some of which share a prefetch with others of their channel; or
-    another one came instead of one that such a consumer gave back."""
+    """The same messages went to different consumers on a channel with a shared prefetch.
+
+    Or a different message replaced a message returned by such a consumer.
+    """
     shared = any(getattr(step.method, "global_", False) for step in difference.session)
     step = difference.step.method
     requeued = isinstance(step, m.BasicReject | m.BasicNack) and step.requeue
@@ -28,7 +30,7 @@ def _is_turn_under_a_shared_limit(difference: Difference) -> bool:
 
 
 def _is_counted_get(difference: Difference) -> bool:
-    """RabbitMQ held a consumer back for what was got before a prefetch was set that consumers share."""
+    """RabbitMQ counted messages of ``basic.get`` before the shared prefetch was set, and held a consumer back."""
     methods = [step.method for step in difference.session]
     limits = [place for place, one in enumerate(methods) if isinstance(one, m.BasicQos) and one.global_]
     got = bool(limits) and any(isinstance(one, m.BasicGet) and not one.no_ack for one in methods[: limits[-1]])
@@ -37,14 +39,16 @@ def _is_counted_get(difference: Difference) -> bool:
 
 
 def _bodies(said: Any) -> list[Any] | None:
-    """The messages delivered, whoever got them; None where something else was said."""
+    """The delivered messages of all consumers; None with other methods."""
     events = _events(said)
     return sorted(event[-1] for event in events) if all(event[0] == "basic.deliver" for event in events) else None
 
 
 def _is_more_than_a_shared_limit(difference: Difference) -> bool:
-    """RabbitMQ delivered more than a prefetch that consumers share allows, after one for each of them; or did not
-    refuse a consumer of a quorum queue for it."""
+    """RabbitMQ exceeded a shared prefetch, after a message per consumer.
+
+    Or it did not refuse a consumer of a quorum queue for a shared prefetch.
+    """
     limits = [step.method.global_ for step in difference.session if isinstance(step.method, m.BasicQos)]
     lifted = True in limits and False in limits[limits.index(True) :]
     (theirs, _), (ours, _) = difference.reference, difference.ours
@@ -52,8 +56,7 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
 
 
 def _is_sorted_burst(difference: Difference) -> bool:
-    """What came at once to a queue with priorities was delivered by them; where its length is limited, the rest was
-    dropped."""
+    """Messages that arrived at once at a priority queue were sorted; with a length limit, the rest was dropped."""
     declared = [
         field
         for step in difference.session
@@ -77,7 +80,7 @@ def _is_conditional_delete(difference: Difference) -> bool:
 
 
 def _is_wrong_age(difference: Difference) -> bool:
-    """RabbitMQ trips over an age that is none, and says nothing."""
+    """RabbitMQ answers an invalid age with an internal error."""
     step = difference.step
     if not isinstance(step, PolicyStep) or step.body is None or step.body["definition"].get("max-age") != "soon":
         return False
@@ -86,7 +89,7 @@ def _is_wrong_age(difference: Difference) -> bool:
 
 
 def _is_said_of_an_expression(difference: Difference) -> bool:
-    """Two engines say in their own words what is wrong with a regular expression."""
+    """The regular expression engines describe an invalid expression in different words."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
     said = _events(theirs) + _events(ours)
     return all(event[:2] == ("policy", 400) and "regular expression" in event[2] for event in said)
@@ -103,7 +106,7 @@ def _is_more_by_an_operator(difference: Difference) -> bool:
 
 
 def _is_list_of_nothing(difference: Difference) -> bool:
-    """RabbitMQ lists bindings of what is not there."""
+    """RabbitMQ lists bindings of missing objects."""
     step = difference.step
     (theirs, _), (ours, _) = difference.reference, difference.ours
     asked = isinstance(step, RequestStep) and step.verb == "GET" and "bindings" in step.path
@@ -111,7 +114,7 @@ def _is_list_of_nothing(difference: Difference) -> bool:
 
 
 def _is_null_in_a_binding(difference: Difference) -> bool:
-    """RabbitMQ trips over it, whatever else there is to be said."""
+    """RabbitMQ answers null in a binding with an internal error, before all other errors."""
     step = difference.step
     (theirs, _), _ = difference.reference, difference.ours
     asked = isinstance(step, RequestStep) and (step.verb, step.path[:9]) == ("POST", "bindings/")
@@ -125,7 +128,7 @@ def _is_unlike_json(difference: Difference) -> bool:
 
 
 def _show_the_same(theirs: Any, ours: Any) -> bool:
-    """Whether two answers differ in nothing but how they show no value and decimals."""
+    """Return true if two answers differ only in the notation of missing values and decimals."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return theirs.keys() == ours.keys() and all(_show_the_same(theirs[key], ours[key]) for key in theirs)
     if isinstance(theirs, list | tuple) and isinstance(ours, list | tuple):
@@ -136,7 +139,7 @@ def _show_the_same(theirs: Any, ours: Any) -> bool:
 
 
 def _is_late_letter(difference: Difference) -> bool:
-    """The same was said but for when dead letters came among other messages."""
+    """The answers differ only in the position of dead letters among other messages."""
     (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
     if their_counts != our_counts or theirs.keys() != ours.keys() or not any(map(_has_died, _delivered(theirs))):
         return False
@@ -144,7 +147,7 @@ def _is_late_letter(difference: Difference) -> bool:
 
 
 def _without_letters(events: list[Any]) -> list[list[Any]]:
-    """What was said beside, other messages, and dead letters, each in order; without tags, which count them all."""
+    """Methods without deliveries, other messages, and dead letters, in order; without delivery tags."""
     messages = [event for event in events if event[0] == "basic.deliver"]
     return [
         [event for event in events if event[0] != "basic.deliver"],
@@ -158,8 +161,7 @@ def _has_died(event: Any) -> bool:
 
 
 def _is_got_as_it_came(difference: Difference) -> bool:
-    """RabbitMQ hands out by ``basic.get`` what has just come to a quorum queue without the count of its deliveries, and
-    counts it as ready still."""
+    """RabbitMQ's ``basic.get`` on a quorum queue omits the delivery count of a new message, and counts it as ready."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
     if not isinstance(difference.step.method, m.BasicGet) or theirs.keys() != ours.keys():
         return False
@@ -168,7 +170,7 @@ def _is_got_as_it_came(difference: Difference) -> bool:
 
 
 def _without_count(events: list[Any]) -> list[Any]:
-    """What was said, but for how often a message that was got had been delivered, and how many were left behind it."""
+    """Events without the delivery count and the remaining count of a ``basic.get``."""
     plain = []
     for event in events:
         if event[0] == "basic.get-ok":
@@ -184,13 +186,13 @@ def _is_counted(events: list[Any]) -> bool:
 
 
 def _is_internal_error(difference: Difference) -> bool:
-    """RabbitMQ tripped over what is refused or ignored here."""
+    """RabbitMQ had an internal error where JumpMQ refuses or ignores a method."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
     return _closes(theirs, 541) and not _closes(ours, 541)
 
 
 def _is_order_of_what_came_back(difference: Difference) -> bool:
-    """What several consumers held came back at once, and was delivered again in another order."""
+    """Messages of several consumers were returned at once, and redelivered in another order."""
     step = difference.step.method
     returned = isinstance(step, m.BasicRecover | m.BasicRecoverAsync | m.ChannelClose | m.ConnectionClose) or (
         isinstance(step, m.BasicNack) and step.requeue and step.multiple
@@ -202,7 +204,7 @@ def _is_order_of_what_came_back(difference: Difference) -> bool:
 
 
 def _is_under_way_to_a_closed_channel(difference: Difference) -> bool:
-    """What RabbitMQ delivered to a channel that is closed for a mistake was still on its way from another home."""
+    """RabbitMQ's deliveries to a channel closed by an error were in transit from another home."""
     (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
     if their_counts != our_counts or theirs.keys() != ours.keys():
         return False
@@ -219,12 +221,12 @@ def _delivered(said: Any) -> list[Any]:
 
 
 def _closes(said: Any, code: int, text: str = "") -> bool:
-    """Whether the connection was closed, with this code, and a text that has ``text`` in it."""
+    """Return true if the connection was closed with the code, and with ``text`` in the reply text."""
     return any(event[:2] == ("connection.close", code) and text in event[2] for event in _events(said))
 
 
 def _events(said: Any) -> list[Any]:
-    """What was said, on whatever channel."""
+    """The events of all channels."""
     return [event for events in said.values() for event in events]
 
 
@@ -246,11 +248,11 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "The management API: fields that JSON has no type for": _is_unlike_json,
     "Refusals: what is said of a regular expression": _is_said_of_an_expression,
 }
-"""By what docs/differences.md calls it, whether a difference is that one."""
+"""Predicates of the differences, by the name in docs/differences.md."""
 
 
 def name_of(difference: Difference) -> str | None:
-    """What docs/differences.md calls it; None where it has no name."""
+    """The name in docs/differences.md; None for an unnamed difference."""
     for name, matches in NAMED.items():
         if matches(difference):
             return name
@@ -258,11 +260,11 @@ def name_of(difference: Difference) -> str | None:
 
 
 passed_over: set[tuple[str, ...]] = set()
-"""Signatures of differences that were found in this run already."""
+"""Signatures of the differences already found in this run."""
 
 
 def signature(difference: Difference) -> tuple[str, ...]:
-    """What two findings of the same difference have in common: the method, and the kinds and texts of what came."""
+    """Common part of two findings of a difference: the method, and the kinds and texts of the events."""
     return type(difference.step.method).__name__, _outline(difference.reference), _outline(difference.ours)
 
 

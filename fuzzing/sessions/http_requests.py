@@ -56,4 +56,4 @@ def _requests(queue: str, exchange: str) -> st.SearchStrategy[Any]:
 REQUESTS = st.tuples(
     st.sampled_from(["§q1", "§q1", "§q2", "§q3"]), st.sampled_from(["§e1", "§e1", "§e2", "§e3"])
 ).flatmap(lambda names: _requests(*names))
-"""Verb, path and body of what an operator asks."""
+"""Verb, path and body of an operator's request."""

@@ -24,12 +24,12 @@ EVEN = st.booleans()
 SELDOM = st.sampled_from([False] * 7 + [True])
 RARELY = st.sampled_from([False] * 25 + [True])
 TAGS = st.sampled_from([0, 0, 1, 2, -1, -2] * 4 + [None])
-"""Which of the deliveries that came on the channel; None is a tag that did not come."""
+"""Index of a delivery on the channel; None is an unknown tag."""
 NO_TAGS = st.sampled_from([0, 1, 2, 99, (1 << 64) - 1])
 
 
 class Sessions(RuleBasedStateMachine):
-    """One session, on the two brokers of ``pair``."""
+    """A session on the two brokers of ``pair``."""
 
     pair: ClassVar[Pair]
 
@@ -208,7 +208,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(at=PLACES, to=st.sampled_from([b"amq.rabbitmq.reply-to.@1"] * 3 + [b"amq.rabbitmq.reply-to"]), now=SELDOM)
     def answer(self, at: Place, to: bytes, now: bool) -> None:
-        """To whoever asked for answers."""
+        """Publish to a direct reply-to name."""
         if now:
             self._take(at, m.BasicPublish(0, "", to, True, False), Properties(correlation_id="1"), b"answer")
 
@@ -256,7 +256,7 @@ class Sessions(RuleBasedStateMachine):
     # --- settling ---
 
     def _tag(self, at: Place, which: int | None, none: int) -> int | None:
-        """A tag that came on the channel; None where nothing did and no other is wanted."""
+        """A delivery tag of the channel; None without a delivery, unless another value is given."""
         came = self.pair.delivered(at)
         if which is None:
             return none
@@ -320,7 +320,7 @@ class Sessions(RuleBasedStateMachine):
         method=st.sampled_from([m.QueueDeclare, m.BasicQos, m.BasicAck, m.ChannelClose, m.ChannelFlow]),
     )  # fmt: skip
     def without_a_channel(self, at: Place, method: type[m.Method], now: bool) -> None:
-        """A method on a channel that is not open."""
+        """A method on a closed channel."""
         if now:
             self._take((at[0], 1), m.ChannelFlow(True))
             self._take((at[0], 5), method(), ready=False)

@@ -1,4 +1,4 @@
-"""Who sets policies on both brokers during a session, and who made the user that may not do everything."""
+"""The operator that sets policies on both brokers during a session, and the user with limited permissions."""
 
 import html
 import json
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import requests
 
 LIMITED = "limited"
-"""A user, with the same password, who may configure, write to and read some of a session's names only."""
+"""Name and password of a user with permissions on some names of a session only."""
 
 _PERMISSIONS = {
     "configure": r"q[13]$|^amq\.gen|e[13]$",
@@ -22,7 +22,7 @@ _TOPICS = {"exchange": "amq.topic", "write": "^a", "read": "^[a#]"}
 
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
-    """A policy that an operator sets, or clears (``body`` is None).
+    """A policy set or cleared (``body`` is None) by an operator.
 
     Attributes:
         kind: ``policies`` or ``operator-policies``.
@@ -39,7 +39,7 @@ class PolicyStep:
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """Something else that an operator asks of the management API, with names that stand in its path."""
+    """Another request of an operator to the management API, with names in its path."""
 
     verb: str
     path: str
@@ -54,10 +54,10 @@ OperatorStep = PolicyStep | RequestStep
 
 
 class Operator:
-    """An administrator of one broker, over HTTP.
+    """An administrator of a broker, over HTTP.
 
     Args:
-        http_port: of the management API.
+        http_port: port of the management API.
     """
 
     def __init__(self, http_port: int) -> None:
@@ -72,12 +72,12 @@ class Operator:
         return self._session.request(verb, f"{self._address}/{path}", json=body, timeout=30)
 
     def take(self, step: OperatorStep, prefix: str) -> tuple[Any, ...]:
-        """Do what a step says; returns the status and the reason, without what two brokers cannot have in common."""
+        """Take a step. Return the status and the reason, without values that differ between brokers."""
         if isinstance(step, RequestStep):
             return self._request(step, prefix)
         verb = "DELETE" if step.body is None else "PUT"
         answer = self._ask(verb, f"{step.kind}/%2F/{quote(step.name, safe='')}", step.body)
-        if answer.status_code < 400 or answer.status_code == 404:  # whether it was there, it may have been before
+        if answer.status_code < 400 or answer.status_code == 404:  # existence of the object is not compared
             return answer.status_code, ""
         return answer.status_code, _reason(answer, prefix)
 
@@ -100,7 +100,7 @@ def _reason(answer: requests.Response, prefix: str) -> str:
 
 
 SHOWN = ("x-queue-type", "classic")
-"""What RabbitMQ 4.0 shows among the arguments of a queue that was declared without a type."""
+"""RabbitMQ 4.0 adds this argument to a queue declared without a type."""
 
 
 def _comparable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Two brokers taken through the same session, step by step, and compared after each."""
+"""Two brokers taken through the same session, and compared after every step."""
 
 import itertools
 import time
@@ -14,25 +14,25 @@ from jumpmq.amqp import methods as m
 from jumpmq.testing import BrokerProcess
 
 PATIENCE = 1.5
-"""Seconds in which two brokers must come to the same."""
+"""Seconds until two brokers must have the same result."""
 
 IMPATIENCE = 0.3
-"""The same once a difference was found, and shorter sessions that still show it are sought."""
+"""Timeout in seconds while a found difference is reduced to a shorter session."""
 
 _SWEPT = (m.QueueDeleteOk, m.ExchangeDeleteOk, m.ChannelClose)
 
 USERS = {3: LIMITED}
-"""Who logs in on which connection."""
+"""Users by number of connection."""
 
 Said = dict[Place, list[tuple[Any, ...]]]
 
 
 class Difference(Exception):
-    """The brokers did not do the same.
+    """The brokers behaved differently.
 
     Attributes:
-        session: the steps up to where it showed.
-        reference, ours: what was seen on each.
+        session: the steps up to the difference.
+        reference, ours: observations of RabbitMQ, of JumpMQ.
     """
 
     def __init__(self, session: list[Step | OperatorStep], reference: Any, ours: Any) -> None:
@@ -42,7 +42,7 @@ class Difference(Exception):
 
     @property
     def step(self) -> Step | OperatorStep:
-        """After which it showed."""
+        """The step before the difference."""
         return self.session[-1]
 
 
@@ -86,7 +86,7 @@ class Pair:
         self.over = False
 
     def end(self) -> None:
-        """Close the session's connections, and delete all that it made."""
+        """Close the session's connections, and delete all of its objects."""
         for side in self._sides:
             side.leave()
         for kind, name in self._policies:
@@ -109,7 +109,7 @@ class Pair:
             assert answer is not None
             self._sweeping[sweeper] = not isinstance(answer.method, m.ChannelClose)
             if not self._sweeping[sweeper]:
-                sweeper.send_method(1, m.ChannelCloseOk())  # a queue that goes with its connection
+                sweeper.send_method(1, m.ChannelCloseOk())  # an exclusive queue
             sweeper.events.clear()
 
     # --- steps ---
@@ -121,7 +121,7 @@ class Pair:
         return self._sides[0].is_open(place)
 
     def ready(self, place: Place, channel: bool = True) -> None:
-        """See to it that there is such a connection and such a channel."""
+        """Open the connection and the channel if missing."""
         if not self.connected(place[0]):
             for side in self._sides:
                 side.connect(place[0])
@@ -129,17 +129,17 @@ class Pair:
             self.take(Step(place, m.ChannelOpen()))
 
     def delivered(self, place: Place) -> list[int]:
-        """The delivery tags that came on a channel."""
+        """Delivery tags received on a channel."""
         return self._sides[0].delivered.get(place, [])
 
     def is_transactional(self, place: Place) -> bool:
         return place in self._sides[0].transactional
 
     def take(self, *steps: Step) -> None:
-        """Do steps on one channel of both brokers, one right behind the other.
+        """Take consecutive steps on a channel of both brokers.
 
         Raises:
-            Difference: it did not come to the same, and that is not a difference with a name.
+            Difference: an unnamed difference.
         """
         if self.over or not all(side.connected(steps[0].place[0]) for side in self._sides):
             return
@@ -153,7 +153,7 @@ class Pair:
         self._compare(steps)
 
     def operate(self, step: OperatorStep) -> None:
-        """Have an operator do something on both brokers.
+        """Take an operator's step on both brokers.
 
         Raises:
             Difference: as :meth:`take`.
@@ -247,7 +247,7 @@ class Pair:
         self.over = True
 
     def _watch(self, side: Side, steps: Sequence[Step]) -> None:
-        """Count the queues that were declared from now on, and no longer those that are gone."""
+        """Count newly declared queues, and drop deleted queues from the counts."""
         for name in [name for name, count in side.counts.items() if isinstance(count, int)]:
             side.watched.pop(name, None)
         side.counts = {}
@@ -262,7 +262,8 @@ class Pair:
 
 
 def _sorted(said: Said) -> Said:
-    """What was said in a canonical order: answers, returns, confirms and each consumer's deliveries come in theirs.
+    """Events in canonical order: answers, returns, confirms, and the deliveries of every consumer keep their own
+    order.
 
     Confirms that a channel's close overtakes are left out, and deliveries of a connection that ends, which one of its
     channels may get when another has returned them: whether they still go out is a matter of chance.
@@ -295,7 +296,7 @@ def _stream(event: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _by_consumer(said: Said) -> Any:
-    """What was said without the order of deliveries between consumers, and so without their tags."""
+    """Events without the order of deliveries between consumers, and without delivery tags."""
     found: dict[Any, list[Any]] = defaultdict(list)
     for place, events in _sorted(said).items():
         for kind, *values in events:

@@ -11,10 +11,10 @@ STEPS = 25
 
 
 def hold(pair: Pair, sessions: int, number: int, shorten: bool = True) -> None:
-    """Hold so many sessions, always the same ones for a number.
+    """Run the given number of sessions, the same for the same seed ``number``.
 
     Raises:
-        Difference: one was found; its notes are the session, the shortest that shows it if ``shorten``.
+        Difference: its notes are the session; the shortest session that reproduces it if ``shorten``.
     """
     Sessions.pair, pair.patience = pair, PATIENCE
     run_state_machine_as_test(

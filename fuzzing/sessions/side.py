@@ -1,10 +1,9 @@
-"""One broker's side of a session: its connections, the names it made up, and what it said in a form that compares.
+"""A broker's side of a session: connections, generated names, and answers in comparable form.
 
-How a step is known to have had all its effects. Whatever a method changes is done when the method after it on the same
-channel is answered; queues have it when they answer a passive declare, and consumers when their channels then answer
-once more. So after each step: a `channel.flow` on its channel, a passive declare of every queue, a `channel.flow` on
-every channel. What a broker does in its own time beyond that (confirms from its disk, dead letters on their way) is
-waited for by whoever compares.
+Completion of a step. The effects of a method are complete when the next method on the same channel is answered; in
+queues, when they answer a passive declare; at consumers, when their channels have then answered again. Hence after
+every step: a `channel.flow` on its channel, a passive declare of every queue, a `channel.flow` on every channel. The
+comparing caller waits for asynchronous effects (confirms after a sync, dead letters in transit).
 """
 
 import contextlib
@@ -20,17 +19,17 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 
 OBSERVER = 9
-"""The channel of each connection on which only this file speaks."""
+"""The channel of every connection reserved for this file."""
 
 Place = tuple[int, int]
-"""Number of a connection and of a channel of it."""
+"""Number of a connection, and of a channel."""
 
 _INVENTED = re.compile(r"amq\.(?:gen|ctag|rabbitmq\.reply-to)[-.](?!@)[^' ]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One method on a channel, with the message that it may carry; ``None`` cuts the connection."""
+    """A method on a channel, with its message; ``None`` cuts the connection."""
 
     place: Place
     method: m.Method | None
@@ -50,7 +49,7 @@ class Step:
 
     @property
     def stirs(self) -> bool:
-        """Whether messages may move, or queues come and go."""
+        """Return true if the step may move messages, or declare or delete queues."""
         return not isinstance(self.method, _STILL)
 
 
@@ -58,20 +57,20 @@ _STILL = (m.ExchangeDeclare, m.QueueBind, m.ExchangeBind, m.ConfirmSelect, m.TxS
 
 
 class Side:
-    """A session on one broker.
+    """A session on a broker.
 
     Args:
-        port: where the broker listens.
-        prefix: what all names of the session begin with.
-        users: who logs in on which connection; guest on the others.
+        port: port of the broker.
+        prefix: prefix of all names of the session.
+        users: users by connection; guest on the other connections.
 
     Attributes:
-        streams: the queues that were asked for as streams, whose messages RabbitMQ counts late.
-        said: what came and was not yet compared, by place, in comparable form.
-        counts: messages and consumers of each queue as last seen, or why they cannot be had.
-        delivered: the delivery tags that came on each channel since it was opened.
-        transactional: the channels that asked for transactions.
-        watched: the queues to count, each with the connection that may see it.
+        streams: queues declared as streams, whose messages RabbitMQ counts late.
+        said: events not yet compared, by place, in comparable form.
+        counts: messages and consumers of the queues as last seen, or the reason of a failure.
+        delivered: delivery tags by channel, since its opening.
+        transactional: channels with transactions.
+        watched: queues to count, with the connection that may access them.
     """
 
     def __init__(self, port: int, prefix: str, users: Mapping[int, str]) -> None:
@@ -118,7 +117,7 @@ class Side:
     # --- a step ---
 
     def send(self, step: Step) -> None:
-        """Send what a step says."""
+        """Send the method of a step."""
         client, channel = self._clients[step.place[0]], step.place[1]
         method = step.method
         if method is None:
@@ -135,7 +134,7 @@ class Side:
             client.send_method(channel, self._translated(method))
 
     def settle(self, steps: Sequence[Step]) -> Iterator[None]:
-        """Wait for the effects of steps on one channel; it yields where another broker can be let work meanwhile."""
+        """Wait for the effects of steps on a channel. Yields where the other broker can work meanwhile."""
         step = steps[-1]
         connection, channel = step.place
         client = self._clients.get(connection)
@@ -147,7 +146,7 @@ class Side:
                 yield
                 client.wait(lambda event: _ends(event, channel) or isinstance(event.method, m.ChannelCloseOk))
             else:
-                if isinstance(step.method, m.TxCommit):  # RabbitMQ bears nothing behind it until it is done
+                if isinstance(step.method, m.TxCommit):  # RabbitMQ supports no method before its completion
                     yield
                     client.wait(lambda event: _ends(event, channel) or isinstance(event.method, m.TxCommitOk))
                 if isinstance(step.method, m.ChannelOpen):
@@ -160,7 +159,7 @@ class Side:
             yield from self.look()
 
     def look(self) -> Iterator[None]:
-        """Let queues and channels finish what they are at, and count the queues."""
+        """Wait for queues and channels, and count the queues."""
         self.counts = {}
         for connection in list(self._clients):
             yield from self._count(connection)
@@ -184,7 +183,7 @@ class Side:
                 client.events.remove(found[-1])
 
     def _count(self, connection: int) -> Iterator[None]:
-        """Count the queues that this connection sees; a missing one costs the channel, which is opened again."""
+        """Count the queues accessible to this connection; a missing queue costs the channel, which is reopened."""
         names = [name for name, owner in self.watched.items() if owner == connection or not self.connected(owner)]
         names = [name for name in names if name not in self.counts]
         client = self._clients[connection]
@@ -215,7 +214,7 @@ class Side:
     # --- what came ---
 
     def collect(self) -> None:
-        """Take what has come into `said`, and answer what wants an answer."""
+        """Move received events into `said`, and answer where required."""
         for connection, client in list(self._clients.items()):
             client.drain()
             events, client.events = client.events, []
@@ -317,7 +316,7 @@ class Side:
         return self._aliases[name]
 
     def _translated(self, method: m.M) -> m.M:
-        """The method with the names that this broker made up."""
+        """The method with this broker's generated names."""
         if not self._actual:
             return method
         values = {name: getattr(method, name) for name, _ in method.layout}
@@ -331,12 +330,12 @@ class Side:
 
 
 def _answers(channel: int, known: list[int], event: Event) -> bool:
-    """Whether an event answers a `channel.flow`, and is none of the known, or says that nothing more comes."""
+    """Return true if an event is a new answer to a `channel.flow`, or the end of the channel."""
     return _ends(event, channel) or (_is_flow_ok(event, channel) and id(event) not in known)
 
 
 def _ends(event: Event, channel: int) -> bool:
-    """Whether an event says that nothing more comes on a channel."""
+    """Return true if an event ends the channel."""
     return (
         event.method is None
         or isinstance(event.method, m.ConnectionClose)
