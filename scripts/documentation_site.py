@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: what pages link to beside `docs/` (examples, benchmarks, units) becomes a part of the site.
+"""Hooks of mkdocs: files outside of `docs/` that pages link to (examples, benchmarks) become part of the site.
 
 A forge shows those links as they are; the site has a copy of each file at the same path below its root. A page for each
 public package is made from its docstrings, and `llms.txt` lists the pages, as https://llmstxt.org describes.
@@ -17,7 +17,7 @@ REFERENCE = {
     "jumpmq.testing": "Brokers as processes, for tests",
     "jumpmq.hashing": "Where a key goes",
 }
-"""The public packages, by name, with the titles of their pages."""
+"""Public packages by name, with the titles of their pages."""
 
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)")
 
@@ -26,7 +26,7 @@ OPTIONS_PAGE = "reference/spark-options.md"
 
 
 def spark_options() -> str:
-    """The options of Spark's source and sink in one table, from what reads them and the docstrings of their fields."""
+    """Return the options of Spark's source and sink as a table, from parsers and docstrings of the fields."""
     from jumpmq.spark import options, sink
 
     fields = {
@@ -47,7 +47,7 @@ def spark_options() -> str:
         for name, (field, _) in reads.items():
             if where == "writing" and name in options.BROKER_OPTIONS:
                 continue
-            told = described[field] if field in described else described[f"{field}s"]  # one of several queues
+            told = described[field] if field in described else described[f"{field}s"]  # a queue of several
             text = told.replace("|", "\\|").replace("``", "`")
             lines.append(
                 f"| `{options.NAMES.get(name, name)}` | {where} | {text} | {', '.join(aliases.get(name, []))} |"
@@ -56,7 +56,7 @@ def spark_options() -> str:
 
 
 def _fields(options: type) -> dict[str, str]:
-    """What the docstring of a class says of each attribute."""
+    """The descriptions of a class docstring's attributes."""
     _, _, attributes = (options.__doc__ or "").partition("Attributes:\n")
     found: dict[str, str] = {}
     for names, text in re.findall(r"^ {8}([a-z_, ]+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
@@ -65,7 +65,7 @@ def _fields(options: type) -> dict[str, str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the files that are linked to (of a folder all in it), and the reference."""
+    """Add the linked files (all files of a folder), and the reference."""
     root = Path(config.docs_dir).parent
     for package, title in REFERENCE.items():
         page = f"# {title}\n\n::: {package}\n"

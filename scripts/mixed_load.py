@@ -1,10 +1,10 @@
-"""A mixed load on 71 queues in three virtual hosts, in which something is wrong of each kind.
+"""A mixed load on 71 queues in three virtual hosts, with a problem of every kind.
 
     python scripts/mixed_load.py AMQP_URL HTTP_URL [--minutes 40]
 
-Some 600 messages a second come. There are a hot key, a header that is missing, a shard without a consumer, consumers
-that are slow or have forgotten to acknowledge, logs without a consumer, dead letters, a queue that is full and, in the
-last quarter, a ring that has grown while its consumers are behind. The rest is well.
+About 600 messages per second. The problems are a hot key, a missing header, a shard without a consumer, consumers that
+are slow or do not acknowledge, logs without a consumer, dead letters, a full queue and, in the last quarter, a ring
+that has grown while its consumers lag. The rest is healthy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNPACED = 1000.0
 
 
 class Load:
-    """Publishers and consumers, each on a connection of its own, until the program ends."""
+    """Publishers and consumers, a connection each, until the end of the program."""
 
     def __init__(self, amqp_url: str, http_url: str, seconds: float) -> None:
         self.amqp_url, self.http_url, self.seconds = amqp_url, http_url, seconds
@@ -115,7 +115,7 @@ def _arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def begin(load: Load) -> None:
-    """Declare everything, and start what publishes and consumes."""
+    """Declare all objects, and start publishers and consumers."""
     for part in (hot_key, missing_header, shards, slow_consumers, logs_and_letters, what_is_well, growing_ring):
         part(load)
 

@@ -29,7 +29,7 @@ VIEWS = {
     "slow-consumer": ("queues/%2F/invoices", 0),
     "keys-that-wait": ("groups", 520),
 }
-"""The address of each picture's view, and how much of its height is shown: 0 is all of it."""
+"""The address of every picture's view, and the visible height: 0 is the whole view."""
 
 
 def main() -> None:

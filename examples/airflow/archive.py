@@ -1,4 +1,4 @@
-"""What an exchange's queues hold goes into a Parquet table every ten minutes: a DAG of Airflow 3.
+"""A DAG of Airflow 3 that moves the messages of an exchange's queues into a Parquet table every ten minutes.
 
 Put this file into Airflow's folder of DAGs. The worker that runs the task needs Java,
 ``pip install '/path/to/checkout[spark]'`` and these variables: JUMPMQ_URL, such as http://guest:guest@broker:15672,
@@ -14,13 +14,13 @@ with DAG(
     "archive",
     schedule="*/10 * * * *",
     start_date=datetime(2026, 1, 1),
-    catchup=False,  # a run takes all that is there
+    catchup=False,  # a run takes all present messages
     max_active_runs=1,  # a second one would be refused while the first is alive
 ):
     BashOperator(
         task_id="archive",
         bash_command='jumpmq pipeline archive "$EXCHANGE" "$TABLE" --url "$JUMPMQ_URL"',
         append_env=True,
-        retries=3,  # a run that is tried again goes on with the same micro-batch: each message is in the table once
+        retries=3,  # a retry continues the same micro-batch: a message is in the table once
         retry_delay=timedelta(seconds=30),
     )

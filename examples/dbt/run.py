@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def run(url: str, exchange: str, target: str = "target") -> None:
-    """Run the models on this process's Spark."""
+    """Run the models on the Spark session of this process."""
     spark = SparkSession.builder.getOrCreate()
     jumpmq.spark.register(spark)
     waiting = spark.read.format("jumpmq").option("url", url).option("exchange", exchange).load()

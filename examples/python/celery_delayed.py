@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""Celery with `countdown`, `eta` and retries through an exchange that delays: no worker holds a task before it is due.
+"""Celery with `countdown`, `eta` and retries through a delaying exchange: workers hold no task before its time.
+
+Start a worker, then queue tasks with delays in seconds:
+
+    celery -A celery_delayed worker --concurrency 1 &
+    python celery_delayed.py 3 1 2
 
 Start a worker, then queue tasks that are due in so many seconds:
 

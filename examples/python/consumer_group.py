@@ -25,7 +25,7 @@ def main() -> None:
     for number in range(arguments.publish):
         channel.basic_publish("orders", f"customer {number % 20}", b"order %d" % number)
 
-    channel.basic_qos(prefetch_count=20)  # over all the queues that this member is given
+    channel.basic_qos(prefetch_count=20)  # over all queues of this member
     member = {"x-consumer-group": "billing"}
     for method, properties, body in channel.consume("orders", arguments=member, inactivity_timeout=arguments.idle):
         if method is None:

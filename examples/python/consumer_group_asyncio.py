@@ -22,7 +22,7 @@ async def share(url: str, publish: int, idle: float | None) -> None:
         for number in range(publish):
             await exchange.publish(Message(b"order %d" % number), f"customer {number % 20}")
 
-        await channel.set_qos(prefetch_count=20)  # over all the queues that this member is given
+        await channel.set_qos(prefetch_count=20)  # over all queues of this member
         orders = await channel.get_queue("orders", ensure=False)  # the group consumes the exchange
         came = asyncio.Event()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Keep balances in PostgreSQL that a member of a consumer group cannot spoil which was stopped, and lost its share.
+"""Balances in PostgreSQL, protected from late writes of a stopped member of a consumer group without its share.
 
-As owner_epoch_sqlite.py, with aio-pika and psycopg. It shares its queue and group with OwnerEpoch.java.
+As owner_epoch_sqlite.py, with aio-pika and psycopg. Queue and group are shared with OwnerEpoch.java.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ON CONFLICT (account) DO UPDATE SET epoch = excluded.epoch WHERE balances.epoch 
 BOOK = """
 UPDATE balances SET balance = balance + %(amount)s, last = %(number)s
 WHERE account = %(account)s AND last < %(number)s"""
-"""Nothing where the message was booked before: it may be delivered twice."""
+"""Updates nothing if the message was booked before: delivery is at least once."""
 
 
 async def book(database: psycopg.AsyncConnection, delivery: Delivery, amount: int) -> None:
@@ -68,7 +68,7 @@ async def main() -> None:
                     await book(database, delivery, int(message.body))
                 except StaleOwner as error:
                     print(os.getpid(), "refused", error, flush=True)
-                    break  # what this member holds is another's: it was cancelled
+                    break  # cancelled: the member's accounts belong to another member
                 print(os.getpid(), "booked", delivery.key, delivery.message, flush=True)
                 await message.ack()
     except TimeoutError:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Keep balances in SQLite that a member of a consumer group cannot spoil which was stopped, and lost its share.
+"""Balances in SQLite, protected from late writes of a stopped member of a consumer group without its share.
 
-Start it in several terminals, one of them with --publish 100 --work 5; stop that one with Ctrl-Z while it works on a
-message, and have it go on (fg) once others have its accounts: its write is refused.
+Start the program in several terminals, one of them with --publish 100 --work 5. Stop that one with Ctrl-Z during a
+message, and resume it (fg) after other members have its accounts: its write is refused.
 """
 
 import argparse
@@ -22,7 +22,7 @@ CLAIM = """
 INSERT INTO balances (account, epoch) VALUES (:account, :epoch)
 ON CONFLICT (account) DO UPDATE SET epoch = excluded.epoch WHERE balances.epoch <= excluded.epoch"""
 BOOK = "UPDATE balances SET balance = balance + :amount, last = :number WHERE account = :account AND last < :number"
-"""Nothing where the message was booked before: it may be delivered twice."""
+"""Updates nothing if the message was booked before: delivery is at least once."""
 
 
 def book(database: sqlite3.Connection, delivery: Delivery, amount: int) -> None:
@@ -65,7 +65,7 @@ def main() -> None:
             book(database, delivery, int(body))
         except StaleOwner as error:
             print(os.getpid(), "refused", error, flush=True)
-            break  # what this member holds is another's: it was cancelled
+            break  # cancelled: the member's accounts belong to another member
         print(os.getpid(), "booked", delivery.key, delivery.message, flush=True)
         channel.basic_ack(method.delivery_tag)
 

@@ -1,4 +1,4 @@
-"""What the three programs beside it share: four queues of different weight, and a publisher that waits for confirms."""
+"""The common part of three programs: four queues of different weight, and a publisher that waits for confirms."""
 
 import argparse
 import sys
@@ -14,19 +14,19 @@ WEIGHTS = {"q1": "1", "q2": "1", "q3": "2", "q4": "2"}
 """Binding keys of a hash exchange are weights: q3 and q4 get twice as many keys as q1 and q2."""
 
 WINDOW = 2000
-"""Messages that may be on their way without a confirm."""
+"""Maximum number of unconfirmed messages."""
 
 Message = tuple[str, pika.BasicProperties | None]
 """Routing key and properties; the body stays empty."""
 
 
 def spread(description: str, exchange: str, arguments: dict[str, str], message: Callable[[str], Message]) -> None:
-    """Declare an exchange and its queues, publish a message for every key, and print what each queue holds.
+    """Declare an exchange and its queues, publish a message per key, and print the number of messages of every queue.
 
     Args:
-        description: what `--help` says.
+        description: text of `--help`.
         exchange: name of the exchange.
-        arguments: what it hashes; nothing for the routing key.
+        arguments: the hashed header or property; empty for the routing key.
         message: makes the message of a key.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -47,7 +47,7 @@ def spread(description: str, exchange: str, arguments: dict[str, str], message: 
 
 
 def declare(channel: BlockingChannel, exchange: str, arguments: dict[str, str]) -> None:
-    """Declare the exchange and the queues, empty the queues and bind them, each with its weight."""
+    """Declare the exchange and the queues, purge the queues and bind them with their weights."""
     channel.exchange_declare(exchange, "x-consistent-hash", durable=True, arguments=arguments)
     for queue, weight in WEIGHTS.items():
         channel.queue_declare(queue, durable=True)

@@ -11,12 +11,12 @@ jumpmq.spark.register(spark)
 
 @dp.table(table_properties={"pipelines.reset.allowed": "false"})  # a message that was read does not come again
 def messages() -> DataFrame:
-    """All that came through the exchange so far."""
+    """All messages of the exchange so far, exactly once."""
     reader = spark.readStream.format("jumpmq").option("url", spark.conf.get("jumpmq.url"))
     return reader.option("exchange", spark.conf.get("jumpmq.exchange")).load()
 
 
 @dp.materialized_view
 def messages_by_queue() -> DataFrame:
-    """How many of them each queue had."""
+    """Number of messages per queue."""
     return spark.read.table("messages").groupBy("queue").count()
