@@ -367,8 +367,7 @@ async def start(
     Raises:
         BrokerError: the store cannot be opened, or a port is not available.
     """
-    commits, broker = Commits(open_store), None
-    commits.on_failure = on_failure
+    commits, broker = Commits(open_store, on_failure), None
     try:
         opened = Opened(config, commits)
         peers = await enter(opened)

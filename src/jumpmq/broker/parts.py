@@ -101,21 +101,20 @@ class BrokerParts:
             later=self._upkeep.work,
             home=self.config.home,
             shared=local.is_shared,
+            locator=self.config.queue_leader_locator,
         )
-        self.topology.locator = self.config.queue_leader_locator
-        self._upkeep.on_lease_end = self._delete_unused
-        self._commits.before_flush = self.topology.flush_rings
+        self._upkeep.listen(on_lease_end=self._delete_unused)
+        self._commits.listen(before_flush=self.topology.flush_rings)
         if self.store is not None:
             self.store.name_queues(self._queue_name)
         self.authorization = Authorization(self.topology)
         self.authenticator = Authenticator(self.topology, _tokens(self.config))
         self.ring_traffic = RingTraffic(self.topology)
+        self.reader_groups = ReaderGroups(self)
         self.consumer_groups = ConsumerGroups(
-            *(self.topology, self.turns, self.authorization),
+            *(self.topology, self.turns, self.authorization, self.reader_groups.reader_of),
             *(self.config.consumer_group_member_max, self.config.consumer_group_max_per_user),
         )
-        self.reader_groups = ReaderGroups(self)
-        self.consumer_groups.reader_of = self.reader_groups.reader_of
         self._services = self._shared()  # shared by all connections and channels
         self._forced_closes = ForcedCloses(self.connections, self.turns)
         self._listen_to_changes()

@@ -31,8 +31,6 @@ class Completion:
         most_bytes: maximum octets of commits stored but not complete; at the maximum, the next commit waits.
         patience: maximum seconds for a closing store to wait until stored commits are complete.
         wake: set by the store; makes the store check for complete commits soon. Callable from any thread.
-        look: set by the owner of the store, and called in the owner's thread only. Makes the store check at once, by
-            :meth:`Store.complete`. Returns False, without a check, while another thread closes the store.
     """
 
     most_bytes = 64 << 20
@@ -40,8 +38,17 @@ class Completion:
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = _asleep
-        self.look: Callable[[], bool] = _cannot
+        self._look: Callable[[], bool] = _cannot  # makes the store check at once, in the thread of the store's owner
         self._complete = 0
+
+    def listen(self, look: Callable[[], bool]) -> None:
+        """Have the owner of the store called when commits become complete, in the owner's thread.
+
+        Args:
+            look: makes the store check at once, by :meth:`Store.complete`. Returns False, without a check, while another
+                thread closes the store.
+        """
+        self._look = look
 
     def begin(self, number: int) -> None:
         """Begin with the commits found at the opening of the store: all commits up to a number are complete."""
@@ -89,7 +96,7 @@ class ByPosition(Completion):
             before, self._position = self._complete, position
             self._advance()
         # The owner's thread checks at once; during the close of the store, another thread has to be woken.
-        if self._complete > before and not self.look():
+        if self._complete > before and not self._look():
             self.wake()
 
     def _advance(self) -> None:

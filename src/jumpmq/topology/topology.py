@@ -33,12 +33,12 @@ ChangeListener = Callable[[Change, Asker], None]
 class Topology(State):
     """Virtual hosts with their contents, and users; changed by proposals.
 
-    Args: as those of :class:`State`.
+    Args: as those of :class:`State`, and ``locator``: placement of queues without a locator of their own, see
+        :data:`LOCATORS`.
 
     Attributes:
         listeners: called with each change that took effect, the proposed change first.
         log: the order of changes: of this process alone, or a log shared with other processes.
-        locator: placement of queues without a locator of their own, see :data:`LOCATORS`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Topology(State):
         later: Later = at_once,
         home: int = 1,
         shared: bool = False,
+        locator: str = CLIENT_LOCAL,
     ) -> None:
         super().__init__(
             node,
@@ -66,7 +67,7 @@ class Topology(State):
             shared=shared,
         )
         self.listeners: list[ChangeListener] = []
-        self.locator = CLIENT_LOCAL
+        self._locator = locator  # placement of queues without a locator of their own
         self._proposals = Proposals(self._take, later)  # undecided changes
         self.log: CommonLog = LocalLog(self.decide)
 
@@ -172,7 +173,7 @@ class Topology(State):
         """Return True if a queue goes to the home with the fewest queues: by arguments, policy, or the settings."""
         policy = self.vhosts[vhost].policies.in_force("queue", name).definition if vhost in self.vhosts else {}
         said = [arguments.text(f"x-{key}") for key in LOCATORS] + [policy.get(key) for key in LOCATORS]
-        return next(filter(None, said), self.locator) != CLIENT_LOCAL
+        return next(filter(None, said), self._locator) != CLIENT_LOCAL
 
     # --- restart ---
 

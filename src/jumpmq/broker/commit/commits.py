@@ -65,26 +65,26 @@ class Commits:
 
     Args:
         open_store: opens the store; in a home with copies, it also connects the store with the copies.
+        on_failure: called once, with the reason, when commits cannot continue: the broker has to stop and start again.
 
     Attributes:
         store: the store; None if everything is in memory.
         streams: the files of streams.
-        before_flush: called before staged changes are passed to the store.
-        on_complete: called in the event loop when a commit is complete.
-        on_failure: called once, with the reason, when commits cannot continue: the broker has to stop and start again.
-        failure: that reason; None without a failure.
+        failure: the reason why commits cannot continue; None without a failure.
         completed: number of the last complete commit.
         parts: the store's part up to the last flush, by the store's bit.
     """
 
-    def __init__(self, open_store: OpenStore = Store.open) -> None:
+    def __init__(
+        self, open_store: OpenStore = Store.open, on_failure: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self.store: Store | None = None
         self._open_store = open_store
         self._loop = asyncio.get_running_loop()
         self.streams = StreamFiles(None)
-        self.before_flush: Callable[[], None] = _nothing
-        self.on_complete: Callable[[], None] = _nothing
-        self.on_failure: Callable[[str], None] = _ignore
+        self._before_flush: Callable[[], None] = _nothing  # called before staged changes are passed to the store
+        self._on_complete: Callable[[], None] = _nothing  # called when a commit is complete
+        self._on_failure = on_failure
         self.failure: str | None = None
         self._stored = Numbered()  # the source of receipts
         self.parts = {STORE: Part(self._stored, 0)}
@@ -95,6 +95,18 @@ class Commits:
         self._beginning = False  # True if a commit begins after data of other clients is read
         self._others = _Sockets(self._loop)  # tells whether other clients have sent data
         self._retired: list[StreamSegment] = []  # segments of streams removed by retention
+
+    def listen(
+        self, *, before_flush: Callable[[], None] | None = None, on_complete: Callable[[], None] | None = None
+    ) -> None:
+        """Have functions called in the event loop.
+
+        Args:
+            before_flush: called before staged changes are passed to the store, and may stage further changes.
+            on_complete: called when a commit is complete.
+        """
+        self._before_flush = before_flush or self._before_flush
+        self._on_complete = on_complete or self._on_complete
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
@@ -112,7 +124,7 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._loop.add_reader(self.store.fileno(), self._or_fail, self.store.completed)
-        self.store.completion.look = self.look
+        self.store.completion.listen(self.look)
         known, self.store.streams = self.store.streams, {}
         self.streams = StreamFiles(
             directory / stream_files.DIRECTORY,
@@ -144,11 +156,11 @@ class Commits:
         self.fail(f"commits cannot go on after {error!r}: the broker ends, to start again from its log")
 
     def fail(self, reason: str) -> None:
-        """Report the failure of commits: see ``on_failure``."""
+        """Report the failure of commits: see the argument ``on_failure``."""
         if self.failure is None:
             self.failure = reason
             log.critical("%s", reason)
-            self.on_failure(reason)
+            self._on_failure(reason)
 
     async def close(self, *, clean: bool = True) -> None:
         """Commit everything and close the store; other tasks continue meanwhile, but must no longer use the store.
@@ -228,7 +240,7 @@ class Commits:
             self.streams.flush()
             self.streams.delete(removed)
             return 0
-        self.before_flush()
+        self._before_flush()
         # Emptied in place: all streams append their removed segments to this list.
         retired, self._retired[:] = self._retired.copy(), []
         wanted = self.store.staging or (waiting and self.store.dirty)
@@ -319,7 +331,7 @@ class Commits:
         completed = self.completed
         if self._waiters:
             self._tell_waiters(completed)
-        self.on_complete()
+        self._on_complete()
 
     def _tell_waiters(self, completed: CompleteReceipt) -> None:
         waiters, self._waiters = self._waiters, []
@@ -349,10 +361,6 @@ class _Sockets:
 
 def _log_error(error: StoreError) -> None:
     log.error("%s", error)
-
-
-def _ignore(reason: str) -> None:
-    pass
 
 
 def _nothing() -> None:

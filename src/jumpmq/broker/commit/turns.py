@@ -115,7 +115,7 @@ class Turns:
         self._paused: set[CommitClient] = set()  # connections not read, because the disk is behind
         self._held_up: set[HeldUp] = set()  # channels to check soon
         self._sent: dict[int, Part] = {}  # messages given to other homes up to now, by source
-        commits.on_complete = self._on_complete
+        commits.listen(on_complete=self._on_complete)
 
     def turn(self, reader: CommitClient | None = None) -> Self:
         """Return a turn as a context.

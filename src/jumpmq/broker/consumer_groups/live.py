@@ -203,20 +203,24 @@ class ConsumerGroups:
     """The groups of a broker with members, or with messages of former members.
 
     Args:
+        reader_of: returns the reader group that takes messages from a queue; None without one.
         most_members: maximum number of members of a group.
         most_groups: maximum number of groups with members of a user.
-
-    Attributes:
-        reader_of: returns the reader group that takes messages from a queue; None without one.
     """
 
     def __init__(
-        self, topology: Topology, turns: Turns, authorization: Authorization, most_members: int, most_groups: int
+        self,
+        topology: Topology,
+        turns: Turns,
+        authorization: Authorization,
+        reader_of: Callable[[Queue], object | None],
+        most_members: int,
+        most_groups: int,
     ) -> None:
-        self.reader_of: Callable[[Queue], object | None] = lambda queue: None
         self._topology = topology
         self._turns = turns
         self._authorization = authorization
+        self._reader_of = reader_of
         self._most_members = most_members
         self._most_groups = most_groups
         self._groups: dict[Key, LiveGroup] = {}
@@ -304,7 +308,7 @@ class ConsumerGroups:
                 continue
             declared = host.declared_queue(name, identity)
             if declared.contents is not None:
-                _require_shareable(declared.contents, live, self.reader_of)
+                _require_shareable(declared.contents, live, self._reader_of)
             units += _unit_count(declared)
         if not readable:
             self._authorization.require(user, host.name, "read", "queue", first or live.source)
@@ -868,7 +872,7 @@ class ConsumerGroups:
     def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
         """Return a reason why a group cannot share a queue at present; None if sharing is possible."""
         try:
-            _require_shareable(queue, live, self.reader_of)
+            _require_shareable(queue, live, self._reader_of)
             readers = live.group.readers.keys()
             if readers and readers <= live.barred.get(queue.name, frozenset()):
                 self._authorization.require(next(iter(readers)).user, live.vhost, "read", "queue", queue.name)

@@ -38,13 +38,10 @@ class Upkeep:
 
     Args:
         turns: event-loop iterations of the broker; each time slice is one.
-
-    Attributes:
-        on_lease_end: called with a queue that was unused for its ``x-expires``.
     """
 
     def __init__(self, turns: Turns) -> None:
-        self.on_lease_end: Callable[[Queue], None]
+        self._on_lease_end: Callable[[Queue], None] = lambda queue: None  # called with a queue unused for its lease
         self._turns = turns
         self._loop = asyncio.get_running_loop()  # source of timers
         self._due: list[tuple[float, int, Callable[[], Queue | None]]] = []  # heap of times and queues
@@ -54,6 +51,10 @@ class Upkeep:
         self._set_for = float("inf")  # time of the timer, by the clock
         self._failed: set[int] = set()  # queues whose failure is in the log
         self._stopped = False
+
+    def listen(self, on_lease_end: Callable[[Queue], None]) -> None:
+        """Have a function called with each queue that was unused for its ``x-expires``."""
+        self._on_lease_end = on_lease_end
 
     def wake(self, queue: Queue, at: float) -> None:
         """Schedule the maintenance of a queue, at a time of :mod:`~jumpmq.queues.clock`."""
@@ -127,7 +128,7 @@ class Upkeep:
             return  # the queue is gone, or was maintained at an earlier time
         try:
             if queue.maintain(clock.now()):
-                self.on_lease_end(queue)
+                self._on_lease_end(queue)
         except Exception:
             if queue.id not in self._failed:
                 self._failed.add(queue.id)
