@@ -40,7 +40,7 @@ async def test_a_client_s_first_words_after_it_wait_in_a_cluster(
     """Until this node knows what the others have decided meanwhile."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     stops: list[bool] = []
-    broker.pause.on_late = lambda: stops.append(broker.pause.active)
+    broker.pause.listen(on_late=lambda: stops.append(broker.pause.active))
     await until(lambda: broker.pause.late_at < HOUR * 1_000_000)
     connection = await asyncio.to_thread(pika.BlockingConnection, pika.ConnectionParameters("127.0.0.1", broker.port))
     suspend(monkeypatch)

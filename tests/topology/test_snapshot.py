@@ -50,13 +50,13 @@ def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], afte
 def test_a_digest_follows_every_change(wishes: list[Asked]) -> None:
     """It is the same as that of all records, whichever way they came to be."""
     topology = Topology("one@host", shared=True)
-    topology.records.digest = Digest()
+    digest = topology.records.maintain(Digest())
     for change in (AddHome(1, "one@host"), AddHome(2, "two@elsewhere"), AddVirtualHost("/")):
         topology.apply(change)
     for asked in wishes:
         log_of(topology, [asked])
         topology.records.digest_rings()
-        assert topology.records.digest.value == digest_of(topology).value
+        assert digest.value == digest_of(topology).value
 
 
 def test_digests_differ_where_one_record_does() -> None:

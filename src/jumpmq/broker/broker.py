@@ -55,7 +55,7 @@ class Broker(BrokerParts):
         copies: the copies of the cluster's homes.
         at: name of the node that runs this process. A process that serves a home of another node has a different
             ``node``.
-        set_workers: changes the number of the node's processes; None for a single process.
+        set_workers: changes the number of the node's processes; None for a single process. See :meth:`let_workers`.
     """
 
     def __init__(self, opened: Opened, peers: Peers) -> None:
@@ -110,6 +110,30 @@ class Broker(BrokerParts):
     def port(self) -> int:
         """Port of AMQP without TLS; 0 if not served."""
         return self.listening.port_of("amqp")
+
+    # --- several processes ---
+
+    def show(self, figures: Figures, node_figures: Figures | None) -> None:
+        """Show the statistics of all homes in the management API.
+
+        Args:
+            figures: statistics of all homes, merged with those of this home.
+            node_figures: statistics of this node; None for those of this home.
+        """
+        self.figures = figures
+        self.node_figures = node_figures or self.home_figures
+
+    def serve_copies(self, copies: Copies, node: str) -> None:
+        """Serve this home by its copies from now on.
+
+        Args:
+            node: name of the node that runs this process.
+        """
+        self.copies, self.at = copies, node
+
+    def let_workers(self, set_workers: Callable[[int], None]) -> None:
+        """Let administrators change the number of the node's processes, by calling a function with the number."""
+        self.set_workers = set_workers
 
     # --- life ---
 

@@ -13,6 +13,8 @@ entering       entry of a process into a group of several (:func:`~jumpmq.nodes.
 beginning      the definitions at a start: of the home's store, of the cluster, or of the first worker
 entry          the steps of a start among other homes: log, restoring, links, joining; and the stop
 parts          the objects that act on records of other homes, made and wired
+known_copies   copies of homes, asked by these objects
+cluster_member the node's membership, as these objects know it
 other_homes    the broker's protocol ``Peers``, by these objects
 timing         intervals and bounds of all packages, as one value
 transport/     links: one connection per pair of homes, with records in both directions, in order; calls for HTTP;

@@ -44,7 +44,7 @@ async def enter(opened: Opened, directory: Directory | None = None, leads: int =
     else:
         require_no_cluster(found)
     ways = _ways_of(config, directory, timing)
-    parts = Parts(config, opened, ways, timing, hands_over=directory is None or member is not None)
+    parts = Parts(config, opened, ways, timing, hands_over=directory is None or member is not None, member=member)
     identity = kept_identity(found)
     try:
         if member is not None:

@@ -1,58 +1,22 @@
 """Entry of a process among other homes at a start, and its exit; see :class:`~jumpmq.broker.peers.Lifecycle`."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.connection.pause import LEASE, STOPPED
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.opening import Opened
 from jumpmq.broker.peers import LocalHome, Restored
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.beginning import listen
-from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.cluster_member import ClusterMember
 from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import LogFollower
 from jumpmq.nodes.log.log_link import FollowedLog, serve_log
-from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.parts import Parts
-from jumpmq.nodes.transport.links import Links
 from jumpmq.store import Batch
 from jumpmq.store.kinds import ENTRY, HOMES, LEFT, LET_GO
 from jumpmq.topology import AddHome, Change, RemoveHome, Topology
 from jumpmq.topology.snapshot import followed_digest, records_of
-
-
-class ClusterMember(Protocol):
-    """The local node as a cluster member.
-
-    Attributes:
-        me: identity of the node.
-        leads: epoch that the home's replica has claimed; 0 in a home without copies.
-        is_ready: tells whether another home has restored its queues, so that new queues may be placed there.
-    """
-
-    me: Membership
-    leads: int
-    is_ready: Callable[[int], bool]
-    standstill: Standstill
-
-    def after_stop(self, then: Callable[[], None]) -> None:
-        """Call a function once the peers' view of this node is known, after a suspension of the process."""
-
-    async def start(
-        self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
-    ) -> None:
-        """Announce the node, and apply current and later entries of the log."""
-
-    def is_dead(self, home: int) -> bool:
-        """Return True if a home's process has ended, as far as known."""
-
-    async def resign(self) -> None:
-        """Leave the cluster for good."""
-
-    async def stop(self) -> None:
-        """Withdraw the announcement of this node."""
 
 
 class HomeLifecycle:
@@ -93,11 +57,10 @@ class HomeLifecycle:
         kept = [value for kind, _, value in found if kind == ENTRY]
         let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
         digest = followed_digest(topology)
-        first = First(
-            topology, entries, kept, let_go, lambda: records_of(topology), self._parts.on_disk, others, identity, digest
-        )
-        first.is_ready = self._parts.enqueue.is_ready
-        topology.log = first
+        is_ready = self._parts.enqueue.is_ready
+        records, on_disk = lambda: records_of(topology), self._parts.on_disk
+        first = First(topology, entries, kept, let_go, records, on_disk, others, identity, digest, is_ready)
+        topology.order_by(first)
         serve_log(self._parts.links, first)
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
@@ -105,10 +68,9 @@ class HomeLifecycle:
         if self._member is not None and self._member.leads:
             topology.delivery_gate.extend(0.0)  # until the lease of the replica is known
         self._parts.outbox.restore(topology, self._local.definitions, batches)
-        self._parts.taking.restore(topology, self._local.definitions)
+        self._parts.taking.restore(topology, self._local.definitions, alarms)
         self._parts.queue_moves.streams.restore(self._local.definitions)
-        self._parts.taking.is_short = lambda: alarms.active
-        self._parts.enqueue.alarms = alarms
+        self._parts.enqueue.obey(alarms)
 
     async def join(self, broker: Restored) -> None:
         """See :class:`~jumpmq.broker.peers.Lifecycle`."""
@@ -129,7 +91,7 @@ class HomeLifecycle:
             self._parts.hand_over.listen(topology, self._parts.ways.secret, broker.take_client)
         if (member := self._member) is not None:
             pause = services.pause
-            pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
+            pause.listen(on_late=lambda: member.after_stop(lambda: pause.end(STOPPED)))
 
     async def _join_log(self, topology: Topology, broker: Restored) -> None:
         """Join the shared log of definitions.
@@ -141,7 +103,8 @@ class HomeLifecycle:
         topology.listeners.append(lambda change, asker: self._follow(topology, change))
         if self._member is not None:
             await listen(self._parts.links)
-            await self._member.start(topology, self._parts.links, broker.sight, broker.had)
+            is_ready, copies_of = self._parts.enqueue.is_ready, self._parts.copies.count
+            await self._member.start(topology, self._parts.links, is_ready, copies_of, broker.sight, broker.had)
         elif self._followed is None:
             self._note_homes(topology)
             await listen(self._parts.links)
@@ -151,7 +114,7 @@ class HomeLifecycle:
             follower = LogFollower(
                 topology, self._boot, self._parts.on_disk, self._on_failure, followed_digest(topology)
             )
-            topology.log = follower
+            topology.order_by(follower)
             await self._followed.follow(follower, lambda: topology.applied)
         pending = topology.propose(AddHome(self._local.config.home, broker.node))
         await decided(pending)

@@ -10,9 +10,9 @@ from jumpmq.broker.peers import LocalHome, PeerFigures, node_of
 from jumpmq.nodes.beginning import Beginning
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
-from jumpmq.nodes.entry import ClusterMember, HomeLifecycle
+from jumpmq.nodes.cluster_member import ClusterMember
+from jumpmq.nodes.entry import HomeLifecycle
 from jumpmq.nodes.joining.joining import Membership
-from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.moves.returning import AskRemoval, Returning
 from jumpmq.nodes.parts import Parts
@@ -64,10 +64,6 @@ class OtherHomes:
         self._store = opened.store  # store of the local home
         self._turns = opened.turns  # those of the broker
         self._member = member  # membership of this node, in a cluster
-        if member is not None:
-            parts.enqueue.is_dead = member.is_dead
-            member.is_ready = parts.enqueue.is_ready
-            parts.relocating.on_removed = member.resign
 
     @property
     def membership(self) -> Membership:
@@ -77,7 +73,6 @@ class OtherHomes:
 
     def know_copies(
         self,
-        topology: Topology,
         has_copies: Callable[[int], bool],
         comes_back: Callable[[int], bool],
         count: Callable[[int], int],
@@ -89,10 +84,7 @@ class OtherHomes:
             comes_back: tells whether another node will soon serve a lost home.
             count: returns the number of copies of a home: decides the place of queues that ask for several copies.
         """
-        if isinstance(topology.log, ClusterLog):
-            topology.log.copies_of = count
-        self._parts.queue_moves.streams.has_copies = has_copies
-        self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
+        self._parts.copies.serve(has_copies, comes_back, count)
 
     def returning(self, topology: Topology, ask: AskRemoval) -> asyncio.Task[None] | None:
         """Start, or continue, the return of shards to this node; None if no shard has to return.

@@ -45,8 +45,8 @@ class Completion:
         """Have the owner of the store called when commits become complete, in the owner's thread.
 
         Args:
-            look: makes the store check at once, by :meth:`Store.complete`. Returns False, without a check, while another
-                thread closes the store.
+            look: makes the store check at once, by :meth:`Store.complete`. Returns False, without a check, while
+                another thread closes the store.
         """
         self._look = look
 

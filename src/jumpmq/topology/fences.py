@@ -158,12 +158,11 @@ class Fences:
         journal: keeps the records; None for no records.
 
     Attributes:
-        others: the other homes; :data:`NO_OTHERS` without any, and before they are served.
         is_restoring: True while bindings are restored: no key moves.
     """
 
     def __init__(self, topology: FencedTopology, journal: RecordKeeper | None) -> None:
-        self.others: Others = NO_OTHERS
+        self._others: Others = NO_OTHERS  # the other homes, once they are served
         self.is_restoring = False
         self._topology = topology
         self._journal = journal
@@ -173,6 +172,10 @@ class Fences:
         # by exchange: True if other exchanges feed it, with the revision of the result
         self._fed: dict[tuple[str, str], tuple[int, bool]] = {}
         self._looked_at = 0.0
+
+    def serve(self, others: Others) -> None:
+        """Ask the other homes, and report changes to them, from now on."""
+        self._others = others
 
     # --- changes ---
 
@@ -209,13 +212,13 @@ class Fences:
         queues = {name: before.destinations[name] for name in sorted(lost_names) if name in before.destinations}
         lost = {name: (one.id, one.name) for name, one in queues.items() if isinstance(one, Queue | DeclaredQueue)}
         change = self._made(exchange.vhost, exchange.name, number, time.time(), before.placement, lost, sorted(got))
-        if self.others is NO_OTHERS:
+        if self._others is NO_OTHERS:
             self._note(change)
             return
         # Recorded in the commit of the change: after a crash, the change continues to wait for the other homes.
         self._put_ring(change, is_coming=True)
         self._coming.append(change)
-        self.others.wait(self._topology.deciding)
+        self._others.wait(self._topology.deciding)
 
     def passed(self, exchange: Exchange) -> None:
         """Handle changed bindings that cannot disturb the order: moved keys continue at once."""
@@ -227,7 +230,7 @@ class Fences:
     def changed(self, exchange: Exchange) -> None:
         """Handle changed bindings of an exchange, also of an unordered one: other homes rely on the notification."""
         if isinstance(exchange, HASH_EXCHANGES):
-            self.others.changed(self._topology.deciding)
+            self._others.changed(self._topology.deciding)
 
     def _number(self, exchange: Exchange) -> int:
         """Return the number of a ring change: number of the change of definitions, equal in all homes, and an index."""
@@ -323,7 +326,7 @@ class Fences:
         """Handle a marker without messages before it."""
         self._delete(change, FENCE_MARK, name)
         if name in change.sources:
-            self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
+            self._others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
                 queue.renew_owners()  # owner epochs must be higher than before
@@ -375,7 +378,7 @@ class Fences:
                 else:
                     mark.end()
         for home, marks in away.items():
-            self.others.ask(home, marks)
+            self._others.ask(home, marks)
 
     # --- markers of peers ---
 

@@ -51,9 +51,6 @@ class RecordedHost(Protocol):
 class Records:
     """Writes durable changes to the journal.
 
-    Attributes:
-        digest: digest of the records; None without comparisons.
-
     Args:
         journal: the store; None to keep no records.
         shared: True if other processes share the definitions. Transient definitions are then recorded, too: those of
@@ -64,10 +61,15 @@ class Records:
         self._journal = journal  # the store
         self._shared = shared  # True if transient definitions are recorded, too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
-        self.digest: Digest | None = None
+        self._digest: Digest | None = None  # digest of the records; None without comparisons
         self._undigested_rings: dict[ConsistentHashExchange, None] = {}  # changed since the last digest
         self._set_aside: Definitions | None = None  # records collected for one commit; None outside a change in steps
         self._rings_aside: dict[ConsistentHashExchange, None] = {}  # rings of such a change
+
+    def maintain(self, digest: Digest) -> Digest:
+        """Keep a digest of the current records up to date from now on; return the digest."""
+        self._digest = digest
+        return digest
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -85,8 +87,8 @@ class Records:
         """Pass the collected records to the journal."""
         self._hand_over_rings()
         kept = self.withdraw()
-        if self.digest is not None:
-            self.digest.change(kept)
+        if self._digest is not None:
+            self._digest.change(kept)
         if kept and self._journal is not None:
             self._journal.change(kept)
 
@@ -239,7 +241,7 @@ class Records:
 
     def note_new_ring(self, exchange: ConsistentHashExchange) -> None:
         """Mark a ring as different from the digest; also a new one."""
-        if self.digest is not None:
+        if self._digest is not None:
             self._undigested_rings[exchange] = None
 
     def flush_rings(self) -> None:
@@ -253,9 +255,9 @@ class Records:
 
     def digest_rings(self) -> None:
         """Update the digest with the changed rings; called at the same point in all processes."""
-        assert self.digest is not None
+        assert self._digest is not None
         for exchange in self._undigested_rings:
-            self.digest.put(kinds.RING, key_of(exchange.vhost, exchange.name), _ring_text(exchange))
+            self._digest.put(kinds.RING, key_of(exchange.vhost, exchange.name), _ring_text(exchange))
         self._undigested_rings.clear()
 
     def _keeps(self, source: Exchange, destination: Destination) -> bool:
@@ -269,9 +271,9 @@ class Records:
         if self._set_aside is not None:
             self._set_aside.put[kind, key] = json_text(value)
             return
-        if self.digest is not None:
+        if self._digest is not None:
             text = json_text(value)
-            self.digest.put(kind, key, text)
+            self._digest.put(kind, key, text)
             if self._journal is not None:
                 self._journal.put_text(kind, key, text)
         elif self._journal is not None:
@@ -281,8 +283,8 @@ class Records:
         if self._set_aside is not None:
             self._set_aside.delete((kind, key))
             return
-        if self.digest is not None:
-            self.digest.delete(kind, key)
+        if self._digest is not None:
+            self._digest.delete(kind, key)
         if self._journal is not None:
             self._journal.delete(kind, key)
 

@@ -51,7 +51,7 @@ def followed_digest(state: State) -> Callable[[], int]:
     """Return a function for the current digest of definitions. Rings are left out: they follow from the bindings,
     and are long.
     """
-    digest = state.records.digest = digest_of(state, RING)
+    digest = state.records.maintain(digest_of(state, RING))
     return lambda: digest.value
 
 

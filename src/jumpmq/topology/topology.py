@@ -71,6 +71,10 @@ class Topology(State):
         self._proposals = Proposals(self._take, later)  # undecided changes
         self.log: CommonLog = LocalLog(self.decide)
 
+    def order_by(self, log: CommonLog) -> None:
+        """Order changes by a log from now on. The log applies its entries here."""
+        self.log = log
+
     # --- changing ---
 
     def propose(self, change: Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:

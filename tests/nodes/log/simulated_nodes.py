@@ -69,16 +69,18 @@ class Process:
         world.boots += 1
         self.topology = Topology(NODES[home], self.disk, home=home, shared=True)  # type: ignore[arg-type]
         self.topology.restore(self.disk.definitions())
-        digest = self.topology.records.digest = digest_of(self.topology)
+        digest = self.topology.records.maintain(digest_of(self.topology))
 
         def current() -> int:
             self.topology.records.digest_rings()
             return digest.value
 
-        self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links, current)
-        self.topology.log = self.log
-        self.log.on_applied = self.applied
-        self.log.everywhere.peers = lambda: {*self.links, *self.alive} - {home}
+        self.log = ClusterLog(
+            *(self.topology, home, f"boot{world.boots}", lambda: self.links, current),
+            awaited=lambda: {*self.links, *self.alive} - {home},
+        )
+        self.topology.order_by(self.log)
+        self.log.listen(on_applied=self.applied)
         self.links: dict[int, deque[Said]] = {}  # what is on its way here, by the home that sent it
         self.early: dict[int, str] = {}  # entries that came before others, by number
         self.alive: set[int] = set()  # the homes that live, as far as it knows
@@ -170,15 +172,15 @@ class World:
         entry, records = self.snapshot
         topology = Topology("", home=0, shared=True)
         topology.restore(json.loads(records))
-        digest = topology.records.digest = digest_of(topology)
+        digest = topology.records.maintain(digest_of(topology))
 
         def current() -> int:
             topology.records.digest_rings()
             return digest.value
 
         log = ClusterLog(topology, 0, "", lambda: (), current)
-        topology.log = log
-        log.on_applied = lambda entry, home: self.compare(log, topology, "the snapshot")
+        topology.order_by(log)
+        log.listen(on_applied=lambda entry, home: self.compare(log, topology, "the snapshot"))
         for number, text in enumerate(self.entries[entry:], entry + 1):
             log.receive(number, json.loads(text))
         self.snapshot = log.entry, json.dumps(records_of(topology))

@@ -114,7 +114,8 @@ class Process:
             others = range(2, HOMES + 1)
             records, on_disk, digest = (lambda: records_of(topology)), self.disk.when_done, followed_digest(topology)
             first = First(topology, self.disk, kept, let_go, records, on_disk, others, "b", digest)
-            topology.log = self.first = first
+            self.first = first
+            topology.order_by(first)
             serve_log(self.links, first)  # type: ignore[arg-type]
             topology.apply(AddHome(FIRST, NODE))
             if not topology.vhosts:
@@ -131,7 +132,7 @@ class Process:
         self.world.boots += 1
         boot, failed = f"boot{self.world.boots}", self.failed.append
         follower = LogFollower(topology, boot, self.disk.when_done, failed, followed_digest(topology), failed)
-        topology.log = follower
+        topology.order_by(follower)
         await followed.follow(follower, lambda: topology.applied)
         topology.propose(AddHome(self.home, NODE))
         self.ready = True

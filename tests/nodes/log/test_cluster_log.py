@@ -1,5 +1,7 @@
 """The log of a cluster: under simulated etcd, links, disks and crashes, and at its limits."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from tests.generating import examples
@@ -23,12 +25,12 @@ def test_whatever_breaks_the_homes_agree(steps: Schedule) -> None:
     play(steps)
 
 
-def alone() -> tuple[ClusterLog, Topology]:
+def alone(on_forgotten: Callable[[str], None] = print) -> tuple[ClusterLog, Topology]:
     """A home without others."""
     topology = Topology(NODES[1], home=1, shared=True)
     topology.restore(first_records())
-    log = ClusterLog(topology, 1, "boot", lambda: ())
-    topology.log = log
+    log = ClusterLog(topology, 1, "boot", lambda: (), on_forgotten=on_forgotten)
+    topology.order_by(log)
     return log, topology
 
 
@@ -57,7 +59,7 @@ def test_a_home_that_restarts_goes_on_within_an_entry() -> None:
     again.restore(first_records())
     again.applied = 2  # of entry 1
     resumed = ClusterLog(again, 1, "again", lambda: ())
-    again.log = resumed
+    again.order_by(resumed)
     resumed.receive(1, entry)
     assert (list(again.users), again.applied) == (["user2"], 1 << 10)
 
@@ -93,9 +95,8 @@ def test_who_waits_for_a_limited_time_is_refused_and_what_they_asked_for_is_kept
 
 
 def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
-    log, topology = alone()
     told: list[str] = []
-    log.on_forgotten = told.append
+    log, topology = alone(told.append)
     topology.homes |= {1: NODES[1], 2: NODES[2]}
     pending = topology.propose(ForgetNode(NODES[1]))
     assert pending.decided  # one's own is refused at once

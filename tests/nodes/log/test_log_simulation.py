@@ -39,7 +39,7 @@ def test_a_home_whose_link_breaks_before_it_is_sent_definitions_is_not_waited_fo
     """The definitions wait for the disk first; answers would else wait for that home until it has a link again."""
     topology, on_disk, sent = Topology(NODE, home=FIRST, shared=True), list[Callable[[], None]](), list[Any]()
     first = First(topology, Disk(), [], 0, list, on_disk.append, [2], "b")
-    topology.log = first
+    topology.order_by(first)
 
     class Port:
         def send_log(self, message: Any) -> None:

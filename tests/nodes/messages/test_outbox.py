@@ -157,7 +157,8 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         peers_of(first).links.handlers[TAKEN] = refused
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
-        peers_of(second)._parts.taking.is_short = lambda: True
+        second.alarms.disk_free_limit = 1 << 60
+        second.alarms.look()
         await keep(first, "q", b"2")
         await until(lambda: refusals)
         await stopped(second)

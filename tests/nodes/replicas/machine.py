@@ -48,8 +48,7 @@ class Machine:
         self.number, self.folder, self.kind, self.node = number, folder, kind, f"n{number}"
         self.turns = Turns(Commits(), 1 << 20)
         self.links = Links(UnixSockets(folder / "links", number, count), number, os.urandom(8).hex(), self.turns)
-        self.sessions = ReplicaSessions(self.links)
-        self.sessions.node_at = "n{}".format
+        self.sessions = ReplicaSessions(self.links, "n{}".format)
         self.etcd = Etcd([url])
         self.ended = asyncio.Event()
         self.leading: LeadingStore | None = None

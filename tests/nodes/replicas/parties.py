@@ -1,6 +1,6 @@
 """Replicas on the sessions of two homes; each notes its notifications."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from tests.nodes.homes import homes, peers_of, until
@@ -28,12 +28,10 @@ class Party:
 
 
 @asynccontextmanager
-async def two(timing: Timing = TIMING) -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
+async def two(
+    timing: Timing = TIMING, node_at: Callable[[int], str] = "n{}".format
+) -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
     async with homes(2, durable=False, timing=timing) as brokers:
-        found = []
-        for broker in brokers:
-            sessions = peers_of(broker)._parts.sessions
-            sessions.node_at = "n{}".format
-            found.append(sessions)
+        first, second = (ReplicaSessions(peers_of(broker).links, node_at) for broker in brokers)
         await until(lambda: peers_of(brokers[0]).links.homes and peers_of(brokers[1]).links.homes)
-        yield found[0], found[1]
+        yield first, second

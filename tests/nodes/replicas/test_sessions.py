@@ -90,9 +90,8 @@ async def test_a_replica_of_another_node_or_version_gets_no_session() -> None:
 
 @in_loop
 async def test_a_hello_that_is_earlier_than_the_news_of_its_node_begins_a_session_with_the_news() -> None:
-    async with two(Timing(session_pause=0.01)) as (first, second):
-        nodes: dict[int, str] = {}
-        first.node_at = lambda home: nodes.get(home, "")
+    nodes = {1: "n1"}
+    async with two(Timing(session_pause=0.01), lambda home: nodes.get(home, "")) as (first, second):
         one, other = Party("n1.a"), Party("n2.b")
         first.join(7, one)
         second.join(7, other)

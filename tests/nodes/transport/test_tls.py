@@ -428,7 +428,7 @@ def test_a_closed_connection_is_released(way: str) -> None:
     async def test() -> None:
         known = directory()
         async with ends((1, known), (2, known)) as (one, two):
-            one.on_call = asyncio.Protocol
+            one.accept_calls(asyncio.Protocol)
             await until(lambda: one.homes == [2] and two.homes == [1])
             links = living(Link)
             for _ in range(10):

@@ -10,18 +10,21 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError
 
 
+def _ask_nothing(listening: bool) -> None:
+    pass
+
+
 @dataclass
 class GivenClients(Listener):
     """A port with its listener in a second process. This process handles TLS.
 
     Attributes:
         given_addresses: addresses at which the second process listens.
-        ask: requests the second process to start or to stop listening, for all processes.
     """
 
     given_addresses: list[str] = field(default_factory=list)
-    ask: Callable[[bool], None] = lambda listening: None
     _listening: bool = field(default=False, init=False)
+    _ask: Callable[[bool], None] = field(default_factory=lambda: _ask_nothing, init=False)
 
     async def start(self) -> None:
         """Accept clients, and ask the second process to listen.
@@ -34,7 +37,7 @@ class GivenClients(Listener):
         except CertificateError as error:
             raise BrokerError(str(error)) from None
         self._listening = True
-        self.ask(True)
+        self._ask(True)
 
     async def reload(self) -> None:
         """See :meth:`Listener.reload`."""
@@ -55,7 +58,17 @@ class GivenClients(Listener):
         """Addresses of the second process's listener."""
         return self.given_addresses if self._listening else []
 
+    def ask_through(self, ask: Callable[[bool], None]) -> None:
+        """Request later changes by a function, which has the second process start or stop listening, for all processes.
+        The second process listens already.
+        """
+        self._ask = ask
+
+    def ask_no_more(self) -> None:
+        """Make no more requests: the whole process is ending."""
+        self._ask = _ask_nothing
+
     def close(self) -> None:
         """Request the second process to stop listening."""
         self._listening = False
-        self.ask(False)
+        self._ask(False)

@@ -25,22 +25,29 @@ class Pause:
     Attributes:
         active: True if there is a reason.
         late_at: a read after this time follows a stop; infinite for brokers without this check.
-        on_late: called after a stop; must later call :meth:`end` with the reason ``STOPPED``. None without this check.
     """
 
     def __init__(self) -> None:
         self.active = False
         self.late_at = math.inf
-        self.on_late: Callable[[], None] | None = None
+        self._on_late: Callable[[], None] | None = None  # called after a stop; None without this check
         self._reasons: set[str] = set()
         self._held: list[Callable[[], None]] = []  # callbacks at the end of the pause
+
+    def listen(self, on_late: Callable[[], None]) -> None:
+        """Check for stops from now on.
+
+        Args:
+            on_late: called after a stop; must later call :meth:`end` with the reason ``STOPPED``.
+        """
+        self._on_late = on_late
 
     def tick(self, patience: float) -> None:
         """Handle a tick of the clock: a read, or the next tick, after more than ``patience`` seconds is late."""
         now = clock.boot_time()
         if now > self.late_at:
             self._late()
-        elif self.on_late is not None:
+        elif self._on_late is not None:
             self.late_at = now + patience
 
     def look(self) -> None:
@@ -50,9 +57,9 @@ class Pause:
 
     def _late(self) -> None:
         self.late_at = math.inf
-        if self.on_late is not None:
+        if self._on_late is not None:
             self.begin(STOPPED)
-            self.on_late()
+            self._on_late()
 
     def begin(self, reason: str) -> None:
         """Add a reason: clients wait from now on."""

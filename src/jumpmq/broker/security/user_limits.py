@@ -51,18 +51,23 @@ class UserLimits:
 
     Args:
         connections: open connections.
-
-    Attributes:
-        others: usage at other homes, by home.
-        on_use: called when a limited resource is opened.
     """
 
     def __init__(self, topology: Topology, connections: Set[LimitedClient]) -> None:
         self._topology = topology
         self._connections = connections
         self._rates: dict[Principal, PublishRate] = {}
-        self.others: Mapping[int, Usage] = {}
-        self.on_use: Callable[[], None] = lambda: None
+        self._others: Mapping[int, Usage] = {}  # usage at other homes, by home
+        self._on_use: Callable[[], None] = lambda: None  # called when a limited resource is opened
+
+    def share(self, others: Mapping[int, Usage], on_use: Callable[[], None]) -> None:
+        """Count the usage at other homes, too, from now on.
+
+        Args:
+            others: current usage at other homes, by home.
+            on_use: called when a limited resource is opened here.
+        """
+        self._others, self._on_use = others, on_use
 
     def require_connection(self, user: Principal, vhost: VirtualHost) -> None:
         """Refuse unless the user may have a further connection, to the given virtual host.
@@ -81,7 +86,7 @@ class UserLimits:
         count = sum(one.user == user for one in running) + self._at_others(_of_user(user), CONNECTIONS)
         if (limit := reached(limits, "max-connections", count)) is not None:
             raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
-        self.on_use()
+        self._on_use()
 
     def require_channel(self, user: Principal) -> None:
         """Refuse unless the user may have a further channel.
@@ -98,7 +103,7 @@ class UserLimits:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
             )
-        self.on_use()
+        self._on_use()
 
     def require_consumer(self, user: Principal) -> None:
         """Refuse unless the user may have a further consumer.
@@ -113,7 +118,7 @@ class UserLimits:
         count = sum(len(channel.consumers) for channel in channels) + self._at_others(_of_user(user), CONSUMERS)
         if (limit := reached(limits, "max-consumers", count)) is not None:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
-        self.on_use()
+        self._on_use()
 
     # --- usage at several homes ---
 
@@ -141,7 +146,7 @@ class UserLimits:
         return [one for one in self._connections if one.opened and one.protocol.state is ConnectionState.RUNNING]
 
     def _at_others(self, whose: str, what: int) -> int:
-        return sum(usage[whose][what] for usage in self.others.values() if whose in usage)
+        return sum(usage[whose][what] for usage in self._others.values() if whose in usage)
 
     # --- publish rates ---
 

@@ -54,20 +54,25 @@ RESUME_TIMEOUT = 60.0
 class ChannelLinks:
     """All remote channels of the process's clients.
 
-    Attributes:
+    Args:
+        is_ready: tells whether a home has restored its queues.
         comes_back: tells whether another node will soon serve a home without a link. Requests for its queues then wait,
             and its consumers are opened again.
-        is_ready: tells whether a home has restored its queues.
+
+    Attributes:
+        is_ready, comes_back: the arguments.
         consumers: number of open consumers, by the id of the queue.
         shard_choice: chooses shards for consumers, also for consumers of other homes.
         members: members of consumer groups with parts at all homes.
     """
 
-    def __init__(self, links: Links, turns: Turns) -> None:
+    def __init__(
+        self, links: Links, turns: Turns, is_ready: Callable[[int], bool], comes_back: Callable[[int], bool]
+    ) -> None:
         self.links = links
         self._turns = turns
-        self.comes_back: Callable[[int], bool] = lambda home: False
-        self.is_ready: Callable[[int], bool] = lambda home: True
+        self.comes_back = comes_back
+        self.is_ready = is_ready
         self._awaited: dict[int, list[Waiting]] = {}  # waits for homes to return
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)

@@ -38,8 +38,7 @@ class UsageLinks:
     def serve(self, limits: UserLimits) -> None:
         """Start reporting, as clients may connect from now on."""
         self._limits = limits
-        limits.others = self._heard
-        limits.on_use = self._tell_soon
+        limits.share(self._heard, self._tell_soon)
         self._tell()
         self._polls = Ticks(INTERVAL, self._tell)
 

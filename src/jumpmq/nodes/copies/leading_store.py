@@ -89,8 +89,7 @@ class LeadingStore:
             completion=self._completion,
         )
         self._store.keep_from(self._home.needed_from)
-        self._home.segments = self._segments
-        self._home.on_loss = self.on_loss
+        self._home.attach_store(self._segments, self.on_loss)
         self._loop.add_reader(self._told.fileno(), self._on_written)
         return self._store
 
@@ -100,7 +99,7 @@ class LeadingStore:
         return self._store is not None and any(loss not in self._known for loss, _ in self._store.losses.listed())
 
     def on_loss(self, loss: str) -> bool:
-        """Note a loss; see :attr:`~jumpmq.nodes.replicas.copied_home.CopiedHome.on_loss`."""
+        """Note a loss; see :meth:`~jumpmq.nodes.replicas.copied_home.CopiedHome.attach_store`."""
         if (store := self._store) is None:
             return False
         store.losses.add(loss)
@@ -117,7 +116,7 @@ class LeadingStore:
             self._on_written()
             self._tell_stored()
             self._store = None
-            self._home.segments = None
+            self._home.detach_store()
             self._loop.remove_reader(self._told.fileno())
         self._told.close()
         self._tells.close()

@@ -191,10 +191,10 @@ class NodeCopies:
         directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
         ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
         self._links = Links(ways, self.me.home, self._boot, SentTurns())
-        self._sessions = ReplicaSessions(self._links)
+        announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)
+        self._sessions = ReplicaSessions(self._links, announced.node_at)
         await listen(self._links)
-        self._announced = announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)
-        self._sessions.node_at = announced.node_at
+        self._announced = announced
         await self._etcd.until_answered(announced.announce)
         assert config.data_dir is not None
         directories, without = (config.data_dir, config.data_dir / DIRECTORY), config.recover_without

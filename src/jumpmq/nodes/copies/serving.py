@@ -96,9 +96,9 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
     Args:
         copy: the copy whose replica leads the broker's home; None for a home without copies.
     """
-    broker.copies = operated = OperatedCopies(copies, broker.topology)
-    broker.at = copies.me.node
-    _others(broker).know_copies(broker.topology, copies.has_copies, copies.comes_back, operated.count)
+    operated = OperatedCopies(copies, broker.topology)
+    broker.serve_copies(operated, copies.me.node)
+    _others(broker).know_copies(copies.has_copies, copies.comes_back, operated.count)
     if copy is not None:
         copies.gate(copy.number, LeasedDeliveries(broker).extend)
 

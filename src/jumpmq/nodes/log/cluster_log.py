@@ -88,14 +88,14 @@ class ClusterLog(SharedLog):
         boot: identity of this run of the process.
         joined: the other homes for new queues.
         digest: returns the digest of all current definitions.
+        copies_of: returns the number of copies of a home.
+        on_forgotten: called with the reason when the cluster has removed this node; nothing is applied after that.
+        awaited: returns the homes that must apply an entry before its proposer is notified; None for those of
+            ``joined``.
 
     Attributes:
         entry: number of the last received entry, which may not be applied yet.
         everywhere: notifies proposers when all awaited homes have applied an entry.
-        on_ask: called when there are changes to append.
-        on_applied: called after an entry is applied, with its number and the proposing home.
-        copies_of: number of copies of a home.
-        on_forgotten: called with the reason when the cluster has removed this node; nothing is applied after that.
     """
 
     has_copies = True
@@ -107,14 +107,17 @@ class ClusterLog(SharedLog):
         boot: str,
         joined: Callable[[], Collection[int]],
         digest: Callable[[], int] = lambda: 0,
+        copies_of: Callable[[int], int] = lambda home: 1,
+        on_forgotten: Callable[[str], None] = log.critical,
+        awaited: Callable[[], Collection[int]] | None = None,
     ) -> None:
         super().__init__(topology, digest)
         self.entry = topology.applied >> PLACE_BITS
-        self.everywhere = Everywhere(lambda: self.entry, joined)
-        self.on_ask: Callable[[], None] = lambda: None
-        self.on_applied: Callable[[int, int], None] = lambda entry, home: None
-        self.on_forgotten: Callable[[str], None] = log.critical
-        self.copies_of: Callable[[int], int] = lambda home: 1
+        self.everywhere = Everywhere(lambda: self.entry, awaited or joined)
+        self._on_ask: Callable[[], None] = lambda: None  # called when there are changes to append
+        self._on_applied: Callable[[int, int], None] = lambda entry, home: None  # called after an entry is applied
+        self._on_forgotten = on_forgotten
+        self._copies_of = copies_of
         self._home = home  # number of the local home
         self._boot = boot  # makes the ids of entries unique across runs
         self._joined = joined  # returns the other homes for new queues
@@ -123,6 +126,16 @@ class ClusterLog(SharedLog):
         self._sent: tuple[EntryFields, list[_Asked]] | None = None  # the entry being appended, with its proposals
         self._coming: Counter[int] = Counter()  # proposed queues not declared yet, by home
         self._is_forgotten = False  # True after peers have removed this node
+
+    def listen(self, *, on_applied: Callable[[int, int], None], on_ask: Callable[[], None] | None = None) -> None:
+        """Have functions called.
+
+        Args:
+            on_applied: called after an entry is applied, with its number and the proposing home.
+            on_ask: called when there are changes to append.
+        """
+        self._on_applied = on_applied
+        self._on_ask = on_ask or self._on_ask
 
     @property
     def applied(self) -> int:
@@ -151,7 +164,7 @@ class ClusterLog(SharedLog):
         down = change.home if isinstance(change, HomeDown) else None
         forgets = change if isinstance(change, ForgetNode) else None
         self._unsent.append(_Asked(pending, text, home, down, forgets))
-        self.on_ask()
+        self._on_ask()
 
     def _with_home(self, change: Change) -> Change:
         """Return a declaration of a queue with a home, if the declaration names none: the home with the fewest queues.
@@ -163,8 +176,8 @@ class ClusterLog(SharedLog):
         homes = {self._home, *self._joined()} - self._topology.left or {self._home}
         definition = change.definition
         if definition.group_size > 1:
-            enough = min(definition.group_size, max(map(self.copies_of, homes)))
-            homes = {home for home in homes if self.copies_of(home) >= enough}
+            enough = min(definition.group_size, max(map(self._copies_of, homes)))
+            homes = {home for home in homes if self._copies_of(home) >= enough}
             is_balanced = self._topology.is_balanced(definition.vhost, definition.name, definition.arguments)
             if self._home in homes and not is_balanced:
                 homes = {self._home}
@@ -255,7 +268,7 @@ class ClusterLog(SharedLog):
         except AMQPError:
             assert isinstance(change, ForgetNode)
             self._is_forgotten = True
-            self.on_forgotten(forgotten(f"node '{change.node}'"))
+            self._on_forgotten(forgotten(f"node '{change.node}'"))
             return False
         return True
 
@@ -273,7 +286,7 @@ class ClusterLog(SharedLog):
     def _ending(self, number: int, home: int, outcomes: list[Callable[[], None]]) -> Callable[[], None]:
         def known() -> None:
             self._note_digest(number)
-            self.on_applied(number, home)
+            self._on_applied(number, home)
             for outcome in outcomes:
                 self.everywhere.call(number, outcome)
 

@@ -40,7 +40,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     topology = Topology("", home=0, shared=True)
     topology.restore(await read_snapshot(etcd, keys, before))
     log = ClusterLog(topology, 0, "", lambda: ())
-    topology.log = log
+    topology.order_by(log)
     while True:
         entries = (await etcd.range(keys.entry(log.entry + 1), end_of(keys.log), PART)).values
         if entries and number_of(entries[0].key) > log.entry + 1:  # another node was faster

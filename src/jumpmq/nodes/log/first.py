@@ -66,9 +66,9 @@ class First(SharedLog):
         homes: numbers of all other homes.
         identity: identity of this broker; homes of other brokers are refused.
         digest: returns the digest of all current definitions.
+        is_ready: tells whether a linked home has restored its queues, so that new queues may be placed there.
 
     Attributes:
-        is_ready: tells whether a linked home has restored its queues, so that new queues may be placed there.
         everywhere: notifies proposers when an entry is on disk here, and applied by all linked homes.
     """
 
@@ -83,9 +83,10 @@ class First(SharedLog):
         homes: Iterable[int],
         identity: str,
         digest: Callable[[], int] = lambda: 0,
+        is_ready: Callable[[int], bool] = lambda home: True,
     ) -> None:
         super().__init__(topology, digest)
-        self.is_ready: Callable[[int], bool] = lambda home: True
+        self._is_ready = is_ready
         self.everywhere = Everywhere(lambda: self._durable, lambda: self._homes)
         self.digests[topology.applied] = digest()
         self._journal = entries  # stores entries
@@ -129,7 +130,7 @@ class First(SharedLog):
         """
         if not isinstance(change, DeclareQueue) or change.definition.home in self._topology.homes:
             return change
-        ready = filter(self.is_ready, self._homes)
+        ready = filter(self._is_ready, self._homes)
         stay = [number for number in (FIRST, *ready) if number not in self._topology.left]
         return self.least_loaded(change, stay or [FIRST])
 

@@ -28,9 +28,6 @@ class LogFollower(SharedLog):
         on_divergence: called with a text when an entry has a different outcome here; the process has to end.
         digest: returns the digest of all current definitions.
         on_difference: called with a text when the digest differs from the first home's.
-
-    Attributes:
-        on_applied: called after an entry is applied.
     """
 
     def __init__(
@@ -43,7 +40,7 @@ class LogFollower(SharedLog):
         on_difference: Callable[[str], None] = log.critical,
     ) -> None:
         super().__init__(topology, digest)
-        self.on_applied: Callable[[], None] = lambda: None
+        self._listener: Callable[[], None] = lambda: None  # called after an entry is applied
         self._boot = boot  # makes request numbers unique across runs
         self._on_disk = on_disk  # calls back once earlier changes are on disk
         self._on_divergence = on_divergence  # ends the process
@@ -131,6 +128,10 @@ class LogFollower(SharedLog):
         self._topology.decide(entry)
         entry.then(lambda: self._on_applied(entry))
 
+    def listen(self, on_applied: Callable[[], None]) -> None:
+        """Have a function called after each applied entry."""
+        self._listener = on_applied
+
     def _on_applied(self, entry: Ordered) -> None:
         try:
             entry.result()
@@ -143,7 +144,7 @@ class LogFollower(SharedLog):
         if not self._together:
             self._tell_applied()
         self._note_disk()
-        self.on_applied()
+        self._listener()
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -159,7 +159,7 @@ class FollowedLog:
                 caught_up.set()
 
         self._follower, self._applied_here = follower, applied
-        follower.on_applied = look
+        follower.listen(on_applied=look)
         early, self._early = self._early, []
         with follower.together():
             for message in early:

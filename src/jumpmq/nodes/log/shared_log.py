@@ -61,11 +61,11 @@ class Everywhere:
         own: the last entry that this process has, as the peers are to have it.
 
     Attributes:
-        peers: homes whose acknowledgement is waited for; replaceable.
+        peers: returns the homes whose acknowledgement is waited for.
     """
 
     def __init__(self, own: Callable[[], int], peers: Callable[[], Collection[int]]) -> None:
-        self.peers = peers
+        self._peers = peers
         self._own = own  # last entry of this process
         self._applied: dict[int, int] = {}  # by home, the last entry acknowledged since its link is up
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # number of an entry and a callback, in order
@@ -100,12 +100,12 @@ class Everywhere:
     @property
     def behind(self) -> list[int]:
         """Peers without the first of :attr:`unanswered`."""
-        return [home for home in self.peers() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
+        return [home for home in self._peers() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
 
     def look(self) -> None:
         """Call the callbacks of entries applied everywhere."""
         if self._waiting:
-            self.answer_to(min([self._own(), *(self._applied.get(home, 0) for home in self.peers())]))
+            self.answer_to(min([self._own(), *(self._applied.get(home, 0) for home in self._peers())]))
 
     def answer_to(self, number: int) -> None:
         """Call the functions of entries up to ``number``, whether these are everywhere or not."""

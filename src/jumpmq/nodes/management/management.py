@@ -72,7 +72,7 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
     here = Passing(own, of_node)
     listener = PrivateListener(broker, None, here=here if is_front else LOCAL)
     await listener.start()
-    links.on_call = listener.accept
+    links.accept_calls(listener.accept)
     returning = (
         others.returning(broker.topology, lambda home, *asked: ask(clients[home], "give", *asked)) if is_front else None
     )
@@ -85,7 +85,7 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
     finally:
         if returning is not None:
             returning.cancel()
-        links.on_call = None
+        links.accept_calls(None)
         await listener.stop()
 
 
@@ -105,9 +105,10 @@ async def _answering(
         here: clients of this node's homes.
         served: clients of homes served by this node, if different.
     """
-    broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
+    figures, of_node = MergedFigures(broker.home_figures, AskedHomes(clients)), None
     if served is not None or broker.config.homes > 1:
-        broker.node_figures = figures.of(AskedHomes(here.clients if served is None else served))
+        of_node = figures.of(AskedHomes(here.clients if served is None else served))
+    broker.show(figures, of_node)
     server = HTTPServer(broker, stop_broker, Passing(broker.config.home, clients), here)
 
     def abandon(link: Link) -> None:

@@ -79,7 +79,6 @@ class Member:
         standstill: tells when definitions cannot be changed.
         etcd: calls of etcd.
         log, live, lease, entries, answers, witness, peers: parts of the member; from :meth:`start` on.
-        is_ready: True if another home has its queues, so that new queues may be placed there.
     """
 
     log: ClusterLog
@@ -110,7 +109,6 @@ class Member:
         self.directory = ClusterDirectory(me.id, secret, host, boot)
         self.standstill = Standstill(self._stand_still, lambda: self.log.go_on(), timing.patience)
         self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.standstill, on_failure)
-        self.is_ready: Callable[[int], bool] = lambda home: True
         self._promise = promise  # stores the epoch
         self._timing = timing  # of this node
         self._begins = begins  # starts before the other workers of the node
@@ -127,18 +125,26 @@ class Member:
     # --- life ---
 
     async def start(
-        self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
+        self,
+        topology: Topology,
+        links: Links,
+        is_ready: Callable[[int], bool],
+        copies_of: Callable[[int], int],
+        sight: Callable[[], Sight],
+        had: Callable[[str], bool],
     ) -> None:
         """Announce the node, and apply the entries of the log; later entries are applied as received.
 
         Args:
             links: the links to other homes, listening already.
+            is_ready: tells whether another home has restored its queues, so that new queues may be placed there.
+            copies_of: returns the number of copies of a home.
             sight: returns the fingerprint of the data directory, including a record of this start.
             had: tells whether the data directory has a record of the start with the given boot id.
         """
         self._topology, self._links = topology, links
-        self._make(topology, links, sight, had)
-        topology.log = self.log
+        self._make(topology, links, is_ready, copies_of, sight, had)
+        topology.order_by(self.log)
         links.handlers[LOG] = self.peers.receive
         links.on_up += self._up, self.peers.up
         links.on_down.append(self.peers.down)
@@ -161,7 +167,15 @@ class Member:
         await self.catch_up()
         await self._drop_forgotten()
 
-    def _make(self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]) -> None:
+    def _make(
+        self,
+        topology: Topology,
+        links: Links,
+        is_ready: Callable[[int], bool],
+        copies_of: Callable[[int], int],
+        sight: Callable[[], Sight],
+        had: Callable[[str], bool],
+    ) -> None:
         """Make and wire the parts."""
 
         def own(boot: str) -> None:
@@ -174,8 +188,8 @@ class Member:
                 self.log.everywhere.look()
             self.answers.wait.set()
 
-        self.log = log = self._log_of(topology, links)
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
+        self.log = log = self._log_of(topology, links, is_ready, copies_of)
         self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
         self.entries = EtcdEntries(
             self.etcd,
@@ -195,27 +209,29 @@ class Member:
         self.peers = PeerMessages(
             self.etcd, links, log, self.lease, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
         )
-        log.on_ask = self.entries.asked.set
-        log.on_applied = self.peers.applied
-        log.everywhere.peers = lambda: {*links.homes, *live.unlinked}
+        log.listen(on_ask=self.entries.asked.set, on_applied=self.peers.applied)
 
     def _is_first(self) -> bool:
         """Return True if this home has the lowest number among linked homes."""
         return self.me.home == min([self.me.home, *self._links.homes])
 
-    def _log_of(self, topology: Topology, links: Links) -> ClusterLog:
-        digest = topology.records.digest = digest_of(topology)
+    def _log_of(
+        self, topology: Topology, links: Links, is_ready: Callable[[int], bool], copies_of: Callable[[int], int]
+    ) -> ClusterLog:
+        digest, live = topology.records.maintain(digest_of(topology)), self.live
 
         def current() -> int:
             topology.records.digest_rings()
             return digest.value
 
         def ready() -> list[int]:
-            return [home for home in links.homes if self.is_ready(home)]
+            return [home for home in links.homes if is_ready(home)]
 
-        log = ClusterLog(topology, self.me.home, self._boot, ready, current)
-        log.on_forgotten = lambda why: self.etcd.on_failure(why)
-        return log
+        def awaited() -> set[int]:
+            return {*links.homes, *live.unlinked}
+
+        forgotten = self.etcd.on_failure
+        return ClusterLog(topology, self.me.home, self._boot, ready, current, copies_of, forgotten, awaited)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"cluster {name}")

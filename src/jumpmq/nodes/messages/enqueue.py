@@ -222,22 +222,29 @@ class Enqueue:
     """Sends messages to all other homes, and receives their messages: see
     :class:`~jumpmq.broker.routing.sending.Sender`.
 
-    Attributes:
-        on_ready: called with the link to a home that has restored its queues.
+    Args:
+        account: account of memory, charged with messages in flight.
         is_dead: tells whether the process of a home without a link is known to have ended.
         comes_back: tells whether another node will soon serve a home without a link.
-        is_ahead: tells whether a home may already route by a ring not yet current at all homes. Messages from such a
-            home wait.
-        alarms: while an alarm is in effect here, other homes get no answers, so that their clients get no confirms.
-        in_order: functions for records, by kind, that are processed in order with the messages of the same home.
+
+    Attributes:
+        on_ready: called with the link to a home that has restored its queues.
     """
 
-    def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
-        self.is_dead: Callable[[int], bool] = lambda home: False
-        self.comes_back: Callable[[int], bool] = lambda home: False
-        self.is_ahead: Callable[[int], bool] = lambda home: False
+    def __init__(
+        self,
+        links: Links,
+        turns: Turns,
+        account: MemoryAccount,
+        is_dead: Callable[[int], bool],
+        comes_back: Callable[[int], bool],
+    ) -> None:
+        self._is_dead = is_dead
+        self._comes_back = comes_back
+        self._is_ahead: Callable[[int], bool] = lambda home: False  # tells whether a home's messages have to wait
         self.reply_prefix = b"%d." % links.home
-        self.alarms: Alarms | None = None
+        # While an alarm is in effect here, other homes get no answers, so that their clients get no confirms.
+        self._alarms: Alarms | None = None
         self._account = account  # charged with messages in flight
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
@@ -249,13 +256,31 @@ class Enqueue:
         self._incoming: dict[int, _Incoming] = {}  # the same
         # per home: records waiting for a definition, and all later records
         self._early: dict[int, deque[tuple[int, bytes]]] = {}
-        self.in_order: dict[int, RecordHandler] = {REPLY: self._take_reply}
+        # Functions for records, by kind, that are processed in order with the messages of the same home.
+        self._in_order: dict[int, RecordHandler] = {REPLY: self._take_reply}
         links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered
         links.handlers[REPLY] = lambda link, payload: self.take(link, REPLY, payload)
         links.handlers[READY] = lambda link, payload: self._ready(link)
         links.on_up.append(self._up)
         links.on_down.append(self._down)
+
+    def follow_rings(self, kind: int, on_report: RecordHandler, is_ahead: Callable[[int], bool]) -> None:
+        """Handle ring changes of other homes in order with the homes' messages.
+
+        Args:
+            kind: kind of the records that report a ring change.
+            on_report: handles such a record.
+            is_ahead: tells whether a home may already route by a ring not yet current at all homes. Messages from such
+                a home wait.
+        """
+        self._links.handlers[kind] = lambda link, payload: self.take(link, kind, payload)
+        self._in_order[kind] = on_report
+        self._is_ahead = is_ahead
+
+    def obey(self, alarms: Alarms) -> None:
+        """Give other homes no answers while an alarm is in effect."""
+        self._alarms = alarms
 
     def begin(self, topology: Topology) -> None:
         """Allow sending of messages, as messages of remote clients may be dead-lettered here; :meth:`serve` follows."""
@@ -327,7 +352,7 @@ class Enqueue:
         """Return the sending end for a home; None if the home does not accept messages."""
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.is_over:
-            if not self.comes_back(home):
+            if not self._comes_back(home):
                 return None
             outgoing = self._outgoing[home] = _Outgoing(None, self._account)
             asyncio.get_running_loop().call_later(HOLD_TIMEOUT, self._give_up, outgoing)
@@ -346,7 +371,7 @@ class Enqueue:
 
     def _has_ended(self, home: int) -> bool:
         """Return True if the process of a home has ended without a successor."""
-        return not self.is_ready(home) and self.is_dead(home)
+        return not self.is_ready(home) and self._is_dead(home)
 
     def _may_refuse(self, queue: DeclaredQueue) -> bool:
         host = self._topology.vhosts.get(queue.vhost)
@@ -367,9 +392,9 @@ class Enqueue:
         early = self._early.get(link.peer)
         if early is not None:
             early.append((kind, bytes(payload)))
-        elif (act := self.in_order.get(kind)) is not None:
+        elif (act := self._in_order.get(kind)) is not None:
             act(link, payload)
-        elif self.is_ahead(link.peer) or not self._take_unit(link, payload):
+        elif self._is_ahead(link.peer) or not self._take_unit(link, payload):
             self._early[link.peer] = deque([(kind, bytes(payload))])
             delay = self._links.timing.unknown_queue
             asyncio.get_running_loop().call_later(delay, self._look_at_early, link, self._early[link.peer])
@@ -383,9 +408,9 @@ class Enqueue:
         with self._turns.turn():
             while early:
                 kind, payload = early[0]
-                if (act := self.in_order.get(kind)) is not None:
+                if (act := self._in_order.get(kind)) is not None:
                     act(link, memoryview(payload))
-                elif self.is_ahead(link.peer) or not self._take_unit(link, memoryview(payload)):
+                elif self._is_ahead(link.peer) or not self._take_unit(link, memoryview(payload)):
                     asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
                     return
                 early.popleft()
@@ -423,8 +448,8 @@ class Enqueue:
                 refused.update(places[id(message)] for message in back)
         incoming = self._incoming[link.peer]
         incoming.add(unit, sources, sorted(refused))
-        if self.alarms is not None and self.alarms.active:
-            self.alarms.block(incoming)
+        if self._alarms is not None and self._alarms.active:
+            self._alarms.block(incoming)
         return True
 
     def _take_reply(self, link: Link, payload: memoryview) -> None:
@@ -436,8 +461,8 @@ class Enqueue:
     # --- links ---
 
     def _up(self, link: Link) -> None:
-        if self.alarms is not None and link.peer in self._incoming:
-            self.alarms.forget(self._incoming[link.peer])
+        if self._alarms is not None and link.peer in self._incoming:
+            self._alarms.forget(self._incoming[link.peer])
         self._incoming[link.peer] = _Incoming(link, self._turns)
         self._early.pop(link.peer, None)
         if self._serves:

@@ -14,6 +14,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import Part
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.nodes.messages.units import Ahead, NotKnownYet, decoded, destination
 from jumpmq.nodes.transport.link import Link
@@ -83,15 +84,12 @@ class Taking:
 
     Args:
         store: store of the records of received messages; None if everything is in memory.
-
-    Attributes:
-        is_short: tells whether memory or disk is short; meanwhile all slices are refused.
         is_ahead: tells whether a home may already route by a ring not yet current at all homes; its slices are refused.
     """
 
-    def __init__(self, links: Links, turns: Turns, store: Store | None) -> None:
-        self.is_short: Callable[[], bool] = lambda: False
-        self.is_ahead: Callable[[int], bool] = lambda home: False
+    def __init__(self, links: Links, turns: Turns, store: Store | None, is_ahead: Callable[[int], bool]) -> None:
+        self._is_ahead = is_ahead
+        self._alarms: Alarms | None = None  # while an alarm is in effect, all slices are refused
         self._turns = turns  # those of the broker
         self._store = store  # records what was taken
         self._topology: Topology  # finds the queues
@@ -100,9 +98,13 @@ class Taking:
         links.handlers[FORWARD] = self._take
         links.on_up.append(self._up)
 
-    def restore(self, topology: Topology, definitions: Iterable[tuple[str, str, Any]]) -> None:
-        """Restore the recorded state."""
-        self._topology = topology
+    def restore(self, topology: Topology, definitions: Iterable[tuple[str, str, Any]], alarms: Alarms) -> None:
+        """Restore the recorded state.
+
+        Args:
+            alarms: alarms of this process; all slices are refused during an alarm.
+        """
+        self._topology, self._alarms = topology, alarms
         topology.listeners.append(self._follow)
         here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
         here |= {queue | AHEAD for queue in here}
@@ -137,7 +139,8 @@ class Taking:
         if answers.is_refused(attempt):
             return
         # Messages routed by a new ring must not arrive before the old ring's messages of the same keys.
-        if self.is_short() or self.is_ahead(link.peer):
+        is_short = self._alarms is not None and self._alarms.active
+        if is_short or self._is_ahead(link.peer):
             answers.refuse(attempt, number)
             return
         last = struct.unpack_from(f"!{queues}Q", payload, SLICE_HEAD.size)

@@ -69,7 +69,15 @@ class Moves:
         streams: moves of streams whose files are copied first.
     """
 
-    def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None, on_disk: OnDisk) -> None:
+    def __init__(
+        self,
+        links: Links,
+        turns: Turns,
+        outbox: Outbox,
+        store: Store | None,
+        on_disk: OnDisk,
+        has_copies: Callable[[int], bool],
+    ) -> None:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._on_disk = on_disk  # calls back once a change is on disk
@@ -82,7 +90,7 @@ class Moves:
         self._tasks = MoveTasks(links.timing.stalled_move)  # by the current id of the queue
         self._offers = StreamOffers(links, turns)  # sends files to homes on other machines
         self._copies = StreamCopies(links, turns, self._awaiting)  # incoming copies of peers' streams
-        self.streams = StreamMoves(self._offers, self._tasks, turns, store, links.timing.near_octets)
+        self.streams = StreamMoves(self._offers, self._tasks, turns, store, links.timing.near_octets, has_copies)
         self._leaving: dict[int, Queue] = {}  # parts left behind of moving queues, by the new id
         self._answered: dict[bytes, set[int]] = {}  # homes that have answered, by question
         links.handlers[MOVED] = self._asked

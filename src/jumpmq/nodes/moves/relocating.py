@@ -38,14 +38,20 @@ log = logging.getLogger(__name__)
 class Relocating:
     """Moves queues away from the local home.
 
-    Attributes:
-        on_removed: awaited after the removal of the home from the definitions.
-        on_left: called last, when the home is removed and its queues are at other homes of the node.
+    Args:
+        on_removed: awaited after the removal of the home from the definitions; None for nothing to do.
     """
 
-    def __init__(self, links: Links, outbox: Outbox, streams: StreamMoves, turns: Turns) -> None:
-        self.on_removed: Callable[[], Awaitable[None]] | None = None
-        self.on_left: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        links: Links,
+        outbox: Outbox,
+        streams: StreamMoves,
+        turns: Turns,
+        on_removed: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._on_removed = on_removed
+        self._on_left: Callable[[], None] = lambda: None  # called last, when the home is removed
         self._links = links  # to all peers
         self._outbox = outbox  # messages in flight to peers
         self._streams = streams  # moves of streams to other machines
@@ -60,6 +66,10 @@ class Relocating:
     def serve(self, topology: Topology, users: QueueUsers) -> None:
         """Set the topology and the users of queues."""
         self._topology, self._users = topology, users
+
+    def listen(self, on_left: Callable[[], None]) -> None:
+        """Have a function called last, when the home is removed and its queues are at other homes of the node."""
+        self._on_left = on_left
 
     def decide(self, leaves: bool) -> None:
         """Start removing the local home, or stop the removal."""
@@ -161,9 +171,9 @@ class Relocating:
                     break
             await asyncio.sleep(PAUSE)
         log.warning("home %d is empty, and has left the broker", own)
-        if self.on_removed is not None:
-            await self.on_removed()
-        self.on_left()
+        if self._on_removed is not None:
+            await self._on_removed()
+        self._on_left()
 
     async def _is_empty(self) -> bool:
         """Return True if this home has neither queues nor messages for other homes left; else start more moves."""

@@ -66,9 +66,7 @@ class RingChanges:
         self._serves = False  # whether the local queues are loaded
         self._made: dict[int, int] = {}  # last change reported by each linked home
         self._waits: dict[int, asyncio.TimerHandle] = {}  # changes not reported by all homes yet, each with its timeout
-        links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
-        enqueue.in_order[MADE] = self._on_made
-        enqueue.is_ahead = self.is_ahead
+        enqueue.follow_rings(MADE, self._on_made, self.is_ahead)
         links.handlers[ASK_MARKS] = self._on_ask
         links.handlers[LEFT] = self._on_left
         links.on_up.append(self._up)
@@ -77,7 +75,7 @@ class RingChanges:
     def serve(self, topology: Topology, pause: PausesClients) -> None:
         """Start reporting changes, once the queues are restored, beginning with the last applied change."""
         self._topology, self._pause, self._serves = topology, pause, True
-        topology.fences.others = self
+        topology.fences.serve(self)
         with self._turns.turn():
             self.changed(topology.applied)
 

@@ -58,9 +58,17 @@ class StreamMoves:
         has_copies: whether a home has copies.
     """
 
-    def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None, near: int) -> None:
+    def __init__(
+        self,
+        offers: StreamOffers,
+        tasks: MoveTasks,
+        turns: Turns,
+        store: Store | None,
+        near: int,
+        has_copies: Callable[[int], bool],
+    ) -> None:
         self._near = near
-        self.has_copies: Callable[[int], bool] = lambda home: False
+        self._has_copies = has_copies
         self._offers = offers  # sends the files
         self._tasks = tasks  # of all moves
         self._turns = turns  # those of the broker
@@ -97,7 +105,7 @@ class StreamMoves:
         """
         own = self._topology.home
         is_copied = self._store is not None and self._store.is_copied
-        return self._topology.node_of(home) != self._topology.node_of(own) or is_copied or self.has_copies(home)
+        return self._topology.node_of(home) != self._topology.node_of(own) or is_copied or self._has_copies(home)
 
     def is_under_way(self, queue: QueueDefinition) -> bool:
         """Return True if a stream is being copied."""

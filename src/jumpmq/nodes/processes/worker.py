@@ -154,7 +154,7 @@ class WorkerProcess:
     def _listen_no_more(self) -> None:
         """Stop telling the supervisor about closed listeners, as the whole process is ending."""
         for listener in self._listeners.values():
-            listener.ask = lambda listening: None
+            listener.ask_no_more()
 
     def _decide(self, leaves: bool) -> None:
         """Start or stop leaving the home."""
@@ -164,8 +164,8 @@ class WorkerProcess:
     def _follow_leaving(self, broker: Broker) -> None:
         if not isinstance(broker.peers, OtherHomes):  # a former worker, served alone since its restart
             return
-        broker.peers.relocating.on_left = lambda: self._say(left=not broker.losses)
-        broker.set_workers = lambda count: self._say(workers=count)
+        broker.peers.relocating.listen(on_left=lambda: self._say(left=not broker.losses))
+        broker.let_workers(lambda count: self._say(workers=count))
 
     async def _listen(self, control: Control) -> None:
         broker, given = control.broker, self._assignment
@@ -173,17 +173,19 @@ class WorkerProcess:
         proxies = trusted(config.proxy_protocol_from)
         if given.port is not None:
             self._listeners[CLIENT[0]] = GivenClients(
-                "amqp", config.host, given.port, broker.listening.accept, proxies=proxies
+                *("amqp", config.host, given.port, broker.listening.accept),
+                proxies=proxies,
+                given_addresses=given.addresses,
             )
         if given.tls_port is not None:
-            where = config.host, given.tls_port
             self._listeners[TLS_CLIENT[0]] = GivenClients(
-                "amqp/ssl", *where, broker.listening.accept, config.tls, proxies=proxies
+                *("amqp/ssl", config.host, given.tls_port, broker.listening.accept, config.tls),
+                proxies=proxies,
+                given_addresses=given.addresses,
             )
         for listener in self._listeners.values():
-            listener.given_addresses = given.addresses
             await broker.listening.listen(listener)
-            listener.ask = lambda listening: self._say(listen=listening)
+            listener.ask_through(lambda listening: self._say(listen=listening))
 
     def _say(self, **message: Any) -> None:
         with suppress(OSError):  # a supervisor that is gone, or stopped

@@ -127,12 +127,10 @@ class CopiedHome:
         me: identity of the replica.
         roles: the protocol.
         alarm: the argument.
-        segments: for a leading home with an open store, a function: has the store keep the segments that members need
-            now, and returns the lineage of all its segments, including those before a gap. Otherwise None.
         fills_damaged: for a leading home, True while no other copy in the set is undamaged: new copies are filled from
             the damaged log.
-        on_loss: for a leading home, a function for any thread: notes a loss, and returns True unless the loss was
-            acknowledged, or known before this process opened the store.
+        on_loss: for any thread: notes a loss of a leading home, and returns True unless the loss was acknowledged, or
+            known before this process opened the store.
     """
 
     def __init__(
@@ -158,7 +156,7 @@ class CopiedHome:
         self._home = home
         self._times = times
         self._loop = asyncio.get_running_loop()
-        self.segments: Callable[[], Lineage] | None = None
+        self._segments: Callable[[], Lineage] | None = None  # of the open store of a leading home
         self.on_loss: Callable[[str], bool] = _is_new
         self.fills_damaged = False
         self._files = FileExchange(self, directory, times.files_silence)
@@ -284,11 +282,25 @@ class CopiedHome:
         """Note the position up to which the store has synced."""
         self._act(self.roles.on_synced(position))
 
+    def attach_store(self, segments: Callable[[], Lineage], on_loss: Callable[[str], bool]) -> None:
+        """Lead with an open store from now on.
+
+        Args:
+            segments: has the store keep the segments that members need now, and returns the lineage of all its
+                segments, including those before a gap.
+            on_loss: see :attr:`on_loss`.
+        """
+        self._segments, self.on_loss = segments, on_loss
+
+    def detach_store(self) -> None:
+        """Go on without the closed store."""
+        self._segments = None
+
     def note_kept(self) -> None:
         """Note the first segment from which on the store has the log without a gap."""
-        if self.segments is None:
+        if self._segments is None:
             return
-        there = {stretch.segment for stretch in self.segments()}
+        there = {stretch.segment for stretch in self._segments()}
         first = segment_at(self.roles.copy.end)
         while first - 1 in there:
             first -= 1
@@ -299,8 +311,8 @@ class CopiedHome:
         """Lineage of the sealed segments with complete commits only; None while the store is being opened or closed. A
         leader that waits for copies has no open store, and the segments are those of the copy.
         """
-        if self.segments is not None:
-            lineage = self.segments()
+        if self._segments is not None:
+            lineage = self._segments()
         elif self.roles.leader is not None and not self.roles.leader.serving:
             lineage = self._directory.lineage
         else:

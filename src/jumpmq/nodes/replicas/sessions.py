@@ -18,7 +18,7 @@ sent > received + 1   HELLO                     wait for further HELLOs
 up                    drop                      down; HELLO is sent after a pause
 dropped               HELLO                     up once HELLO is sent
 any                   HELLO of a node that is   counted; up with a further HELLO of both sides, once
-                      not the home's node       :attr:`ReplicaSessions.node_at` returns the node
+                      not the home's node       ``node_at`` returns the node
 up                    replica leaves            down; further HELLOs are counted
 any                   link down                 down, nothing sent or received
 ====================  ========================  ============================================================
@@ -81,13 +81,11 @@ class ReplicaSessions:
 
     Args:
         links: links between homes.
-
-    Attributes:
         node_at: returns the node of a home; empty if unknown. A link may be up earlier than etcd's news of the home.
     """
 
-    def __init__(self, links: Links) -> None:
-        self.node_at: Callable[[int], str] = lambda home: ""
+    def __init__(self, links: Links, node_at: Callable[[int], str] = lambda home: "") -> None:
+        self._node_at = node_at
         self._links = links
         self._parties: dict[int, Party] = {}  # by the copied home
         self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by the copied home, and the home of the link
@@ -172,7 +170,7 @@ class ReplicaSessions:
         if not frame.lowest <= VERSION <= frame.highest:
             log.warning("home %d: %s speaks other versions of copying", home, frame.replica)
             return
-        if node_of(frame.replica) != self.node_at(link.peer):
+        if node_of(frame.replica) != self._node_at(link.peer):
             log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
         if session is None:  # counted without a local party, too
             session = self._sessions[home, link.peer] = _ReplicaSession()
@@ -197,7 +195,7 @@ class ReplicaSessions:
         """Start a session once the replica's node is the home's. The other side may be up already; its frames were
         dropped here, hence a new session.
         """
-        if node_of(session.peer) == self.node_at(at):
+        if node_of(session.peer) == self._node_at(at):
             self._start(home, at)
         else:
             session.timer = None
@@ -207,7 +205,7 @@ class ReplicaSessions:
         """Answer each received HELLO. The session is up if no HELLO of this side waits for its answer."""
         if home not in self._parties or not session.received:
             return
-        if node_of(session.peer) != self.node_at(at):
+        if node_of(session.peer) != self._node_at(at):
             later = asyncio.get_running_loop().call_later
             session.timer = later(self._links.timing.session_pause, self._start_known, home, at, session)
             return

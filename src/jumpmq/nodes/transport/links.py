@@ -76,7 +76,6 @@ class Links:
             ``nodes/`` registers the functions for its own kinds.
         on_up, on_down: callbacks for each link that goes up or down, called in this order.
         epoch: epoch of this process at its home, sent in each hello; 0 for a home without epochs.
-        on_call: makes the protocol of an incoming call; None refuses calls.
     """
 
     def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns, timing: Timing = TIMING) -> None:
@@ -84,7 +83,7 @@ class Links:
         self.handlers: dict[int, RecordHandler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
-        self.on_call: Callable[[], asyncio.Protocol] | None = None
+        self._on_call: Callable[[], asyncio.Protocol] | None = None  # makes the protocol of a call; None refuses calls
         self.epoch = 0
         self._epochs: dict[int, int] = {}  # latest known epoch of each home
         self._ways = ways  # the sockets under them
@@ -105,6 +104,14 @@ class Links:
         """Linked homes, with the octets waiting to be sent and the octets sent, per home."""
         links = self._links
         return [(home, links[home].unsent_octets, links[home].sent_octets) for home in self.homes]
+
+    def accept_calls(self, on_call: Callable[[], asyncio.Protocol] | None) -> None:
+        """Accept calls of other homes on connections made from now on.
+
+        Args:
+            on_call: makes the protocol of an incoming call; None to refuse calls.
+        """
+        self._on_call = on_call
 
     def to(self, home: int) -> Link | None:
         """Return the link to a home; None if the link is down."""
@@ -147,7 +154,7 @@ class Links:
         def handshake(transport: asyncio.Transport) -> Handshake:
             return self._handshake(transport, connects)
 
-        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.timing, self.on_call)
+        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.timing, self._on_call)
 
     def _handshake(self, transport: asyncio.Transport, connects: bool, purpose: str = LINK) -> Handshake:
         ways = self._ways
@@ -155,7 +162,7 @@ class Links:
         return Handshake(connects, self.home, self._boot, ways.cluster, ways.secret, certificate, purpose, self.epoch)
 
     async def call(self, home: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection for a request to another home, separate from the link; see :attr:`on_call`.
+        """Open a connection for a request to another home, separate from the link; see :meth:`accept_calls`.
 
         Raises:
             OSError: the link is down, or the connection fails.
