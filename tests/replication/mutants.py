@@ -1,6 +1,6 @@
-"""Mutants: the protocol with one of its rules broken. Walks find each; that is what the walks are worth.
+"""Mutants: the protocol with one rule broken. Walks must find every mutant.
 
-A mutant replaces a method of a real class by another that a hurried reader of the rule might write.
+A mutant replaces a method of a real class by a version that a hurried reader of the rule might write.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jumpmq.replication.replica import Replica
 
 
 class Mutant(NamedTuple):
-    """A rule that is broken.
+    """A broken rule.
 
     Attributes:
         rule: its number.
-        name: in what way.
-        changes: each class or module, the name of an attribute, and what takes its place.
-        timed: whether walks with clocks find it.
-        temper: of walks that find it soon.
-        story: that finds it, where no walk does soon.
+        name: the deviation from the rule.
+        changes: class or module, name of an attribute, and replacement.
+        timed: True if walks with clocks find the mutant.
+        temper: temper of walks that find the mutant soon.
+        story: the story that finds the mutant, if no walk finds it soon.
     """
 
     rule: str
@@ -47,7 +47,7 @@ class Mutant(NamedTuple):
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """With the rule broken."""
+    """Run with the mutant's rule broken."""
     former = [(owner, name, owner.__dict__[name]) for owner, name, _ in mutant.changes]
     try:
         for owner, name, new in mutant.changes:
@@ -338,4 +338,4 @@ MUTANTS = [
         story=stories.a_member_was_away_for_long,
     ),
 ]
-"""At least one of each rule."""
+"""Mutants of all rules, at least one per rule."""

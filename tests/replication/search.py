@@ -1,11 +1,10 @@
-"""An exhaustive search: each history of two or three replicas with a few commits and failures, over the real classes.
+"""Exhaustive search over the real classes: all histories of two or three replicas with few commits and failures.
 
     python -m tests.replication.search --nodes 3 --commits 3 --failures 2
 
-Time is left out: a claim, a removal, a join, the landing of a swap may come at any moment. So the search covers all
-timings, and says nothing of leases, which walks and stories do. What is on its way arrives before the next choice,
-unless it is held up, which counts as a failure, and may last. Breadth first: a history that is found to be wrong is one
-of the shortest.
+Time is left out: a claim, a removal, a join, the landing of a swap may come at any moment. The search covers all
+timings, but not leases: walks and stories test leases. Frames, requests and answers arrive before the next choice,
+unless a failure holds them up, possibly for long. The search is breadth first: a wrong history is among the shortest.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Step = tuple[Any, ...]
 
 
 class Limits(NamedTuple):
-    """What a history may have.
+    """Bounds of a history.
 
     Attributes:
-        commits: that are written.
-        failures: machines, processes and connections that fail, answers of etcd that are lost.
+        commits: number of commits written.
+        failures: number of failed machines, processes, connections, and lost answers of etcd.
         epochs: highest epoch.
         changes: swaps of leaders: highest version of etcd's value.
     """
@@ -41,11 +40,11 @@ class Limits(NamedTuple):
 
 
 FAILURES = {"land_unheard", "lose_power", "restart", "cut", "hold", "blind"}
-"""Choices that count as failures."""
+"""Names of choices counted as failures."""
 
 
 def choices(world: World, limits: Limits, failures: int) -> Iterator[Step]:
-    """What may happen next, when all that is not held up has arrived."""
+    """Return the possible next steps, after delivery of everything that is not held up."""
     fails = failures < limits.failures
     for index, asked in enumerate(world.requests):
         yield ("land", index)
@@ -60,7 +59,7 @@ def choices(world: World, limits: Limits, failures: int) -> Iterator[Step]:
 
 
 def _choices_of(world: World, node: Node, limits: Limits, fails: bool) -> Iterator[Step]:
-    """What a process may do, or suffer."""
+    """Return the possible steps and failures of a process."""
     name, replica = node.name, node.replica
     assert replica is not None and replica.known is not None
     leader, candidate, known = replica.leader, replica.candidate, replica.known
@@ -90,7 +89,7 @@ def _choices_of(world: World, node: Node, limits: Limits, fails: bool) -> Iterat
 
 
 def _choices_between(world: World, fails: bool) -> Iterator[Step]:
-    """What connections may do."""
+    """Return the possible steps and failures of connections."""
     for one, other in combinations(world.nodes, 2):
         held = {(one, other), (other, one)} & world.blocked
         if (one, other) in world.links and fails:
@@ -104,7 +103,7 @@ def _choices_between(world: World, fails: bool) -> Iterator[Step]:
 
 
 def apply(world: World, step: Step) -> None:
-    """Do a step, have arrive what can, and look whether all still holds."""
+    """Take a step, deliver everything possible, and check the invariants."""
     name, *of = step
     match name:
         case "land_unheard":
@@ -133,7 +132,7 @@ def apply(world: World, step: Step) -> None:
 
 
 def _arrives(world: World) -> bool:
-    """Have the next thing arrive that is not held up."""
+    """Deliver the next frame, request or answer that is not held up."""
     for at, answered in enumerate(world.answers):
         if answered.node not in world.shut:
             return world.answer(at)
@@ -144,7 +143,7 @@ def _arrives(world: World) -> bool:
 
 
 def key(world: World, failures: int) -> Any:
-    """What the future of a world depends on. Names of lives and salts do not matter, but for what they distinguish."""
+    """Return the part of a world's state that decides the future. Names of lives and salts count only by equality."""
     nodes = []
     for node in world.nodes.values():
         replica, disk = node.replica, node.disk
@@ -186,13 +185,13 @@ def key(world: World, failures: int) -> Any:
 
 
 class Found(NamedTuple):
-    """How far a search came.
+    """Progress of a search.
 
     Attributes:
-        states: different ones.
-        steps: that were tried.
+        states: number of distinct states.
+        steps: number of steps tried.
         depth: steps of the longest history.
-        wrong: the shortest history that is wrong, and what is.
+        wrong: the shortest wrong history, and the violated invariant.
     """
 
     states: int
@@ -203,7 +202,7 @@ class Found(NamedTuple):
 
 
 def begun(names: str, parts: Parts = REAL) -> World:
-    """A world in which the first replica leads, and the others follow it in the set."""
+    """Return a world in which the first replica leads and the others follow in the set."""
     world = World(names, parts, eager=True)
     for pair in combinations(names, 2):
         apply(world, ("connect", *pair))

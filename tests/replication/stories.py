@@ -1,7 +1,8 @@
-"""Stories: what happens to three replicas with clocks, told step by step. Each invariant holds after each step.
+"""Stories: scripted failures of three replicas with clocks. Each invariant is checked after each step.
 
-The headings of the operators' table: a machine is lost, a process, a store, a disk; the network is cut in each way;
-etcd is away, or older than it was. Between two events of a story all that is possible happens in an order by seed.
+The stories follow the headings of the operators' table: loss of a machine, a process, a store, a disk; each
+kind of network partition; etcd unreachable, or restored from an older state. Between two events of a story
+the seed selects the order of the possible steps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from jumpmq.replication.actions import Swap
 
 
 class Story(Walk):
-    """A walk in which nothing fails but what the story says.
+    """A walk without failures other than the story's own.
 
     Attributes:
         since: when the last wait began.
@@ -25,7 +26,7 @@ class Story(Walk):
         super().__init__(seed, timed=True, temper={"nodes": nodes, "failures": [], "late": 0, "rash": 0})
         self.down: set[str] = set()
         self.still = False
-        self.world.shut = frozenset(self.names[1:])  # so that the first leads, however slow its start is
+        self.world.shut = frozenset(self.names[1:])  # the first replica leads, however slow its start is
         self.until(lambda: self.delivering == "a" and self.complete and len(self.set) == nodes)
         self.world.shut = frozenset()
         self.until(lambda: all(node.replica.known == self.world.value for node in self.world.nodes.values()))
@@ -39,10 +40,10 @@ class Story(Walk):
             super()._write(name)
 
     def _trim(self, name: str) -> None:
-        """Segments go when the story says so: those of a manifest are pinned while a member reads them."""
+        """Trim only at the story's request; segments of a manifest are pinned while a member reads them."""
 
     def leads(self, name: str) -> bool:
-        """Whether a node runs and leads."""
+        """Return True if a node runs and leads."""
         replica = self.node(name).replica
         return replica is not None and replica.leader is not None
 
@@ -52,19 +53,19 @@ class Story(Walk):
 
     @property
     def delivering(self) -> str:
-        """The machines that deliver."""
+        """Return the names of the delivering machines."""
         nodes = self.world.nodes.values()
         alive = [node for node in nodes if node.replica is not None and not self._asleep(node.name)]
         return "".join(node.name for node in alive if node.pace.pace.may_deliver(node.pace.now))
 
     @property
     def complete(self) -> int:
-        """Commits that are complete, those of a first segment without any not counted."""
+        """Return the number of complete commits; a first segment without complete commits does not count."""
         return sum(stretch.end for stretch in self.world.done)
 
     @property
     def set(self) -> str:
-        """The machines in etcd's set, in the order of their names."""
+        """Return the machines in etcd's set, sorted by name."""
         return "".join(sorted(one[0] for one in self.world.value.set))
 
     def until(self, holds: Callable[[], object], most: int = 6000) -> None:
@@ -76,7 +77,7 @@ class Story(Walk):
         raise AssertionError(f"it never came to that: {self.world.value}, {self.delivering} delivers")
 
     def seconds(self, seconds: float) -> None:
-        """Let some time pass."""
+        """Advance the time."""
         end = self.world.now + seconds
         self.until(lambda: self.world.now >= end, 100_000)
 
@@ -95,11 +96,11 @@ class Story(Walk):
         self.down.discard(name)
 
     def part(self, *pairs: str) -> None:
-        """Cut the network in these directions."""
+        """Cut the network in the given directions."""
         self.world.blocked |= {(pair[0], pair[1]) for pair in pairs}
 
     def mend_pairs(self, *pairs: str) -> None:
-        """Mend the network in these directions: frames on their way arrive."""
+        """Mend the network in the given directions; delayed frames arrive."""
         self.world.blocked -= {(pair[0], pair[1]) for pair in pairs}
 
 
@@ -107,7 +108,7 @@ class Story(Walk):
 
 
 def answers_that_come_late(seed: int) -> None:
-    """Beats are answered at once, and the answers come when another leads and delivers (R8)."""
+    """Beats are answered at once; the answers arrive after another replica leads and delivers (R8)."""
     story = Story(seed)
     story.part("ba", "ca")
     story.seconds(TIMES.beat * 2)
@@ -119,7 +120,7 @@ def answers_that_come_late(seed: int) -> None:
 
 
 def one_follower_sees_the_old_leader(seed: int) -> None:
-    """A leader that has one of two followers is deposed by the other (R8)."""
+    """A leader with a connection to one of two followers is deposed by the other follower (R8)."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.part("ab", "ba")
@@ -128,7 +129,7 @@ def one_follower_sees_the_old_leader(seed: int) -> None:
 
 
 def all_but_the_leader_are_eligible(seed: int) -> None:
-    """A leader that has removed all others hands nothing out, since each may take over (R8)."""
+    """A leader that has removed all followers delivers nothing: any removed replica may take over (R8)."""
     story = Story(seed)
     story.part("ab", "ba", "ac", "ca")
     story.until(lambda: story.set == "a" and story.node("a").replica.known == story.world.value)  # type: ignore[union-attr]
@@ -138,7 +139,7 @@ def all_but_the_leader_are_eligible(seed: int) -> None:
 
 
 def a_claim_lands_late(seed: int) -> None:
-    """A claim lands when its replica has forgotten it, follows again, and answers beats (R8)."""
+    """A claim takes effect after its replica has forgotten the claim, follows again, and answers beats (R8)."""
     story = Story(seed, nodes=2)
     story.late = 1.0
     story.calm = False
@@ -159,7 +160,7 @@ def a_claim_lands_late(seed: int) -> None:
 
 
 def a_tail_of_another_epoch(seed: int) -> None:
-    """A deposed leader has a longer log than its successor, and is asked for it in the epoch after (R5)."""
+    """A deposed leader has a longer log than its successor, and is asked for the log in the epoch after (R5)."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.part("ab", "ba", "ac", "ca")
@@ -180,7 +181,7 @@ def a_tail_of_another_epoch(seed: int) -> None:
 
 
 def a_leader_that_lost_octets(seed: int) -> None:
-    """A disk that lost less than it had noted leads alone; the others know more to be complete (R7)."""
+    """A disk that lost octets behind its mark leads alone; the followers know a higher complete position (R7)."""
     story = Story(seed)
     for name in "bc":
         story.until(lambda name=name: story.node(name).disk.noted[1] & 255 > 4)  # type: ignore[misc]
@@ -223,7 +224,7 @@ def a_joiner_is_dropped_while_its_swap_may_land(seed: int) -> None:
 
 
 def a_deposed_leader_connects_again(seed: int) -> None:
-    """A leader that does not know that it is deposed asks others to follow (R6), and its own tail is cut (R7)."""
+    """A leader unaware of its deposition asks other replicas to follow (R6), and truncates its own tail (R7)."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.part("ab", "ba", "ac", "ca")
@@ -241,7 +242,7 @@ def a_deposed_leader_connects_again(seed: int) -> None:
 
 
 def the_last_of_the_set_is_away(seed: int) -> None:
-    """A replica that is stale does not lead, however long the others are away (R4)."""
+    """A stale replica does not lead, however long the members of the set are down (R4)."""
     story = Story(seed)
     story.lose("c")
     story.until(lambda: story.set == "ab")
@@ -275,7 +276,7 @@ def a_promise_outlives_the_candidate(seed: int) -> None:
 
 
 def a_member_was_away_for_long(seed: int) -> None:
-    """The log of the others begins behind its end, so that it gets files first."""
+    """The leader's log begins behind the end of a returning member's log; the member receives files first."""
     story = Story(seed)
     story.lose("c")
     story.until(lambda: story.set == "ab")

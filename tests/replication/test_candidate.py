@@ -1,4 +1,4 @@
-"""A candidate that takes a longer log waits for it as long as it comes, and asks for nothing twice."""
+"""A candidate waits for a longer log while octets keep arriving, and requests no octets twice."""
 
 from jumpmq.replication.actions import Drop, Note, Send, Sync
 from jumpmq.replication.configuration import Configuration

@@ -1,4 +1,4 @@
-"""The rate at which members catch up, with a simulated clock: clients' confirms come first, and members get there."""
+"""The rate of catching up, with a simulated clock: confirms have priority, and members still catch up."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ USUAL = 0.01
 
 
 class Home:
-    """A leader whose commits wait the longer the faster it sends."""
+    """A leader whose commits are delayed in proportion to the rate of catching up."""
 
     def __init__(self, slowed: Callable[[float], float], commit: int = 100) -> None:
         self.now, self.end = 100.0, position_at(1, 64)
@@ -21,7 +21,7 @@ class Home:
         self.speed = 0.0
 
     def commit(self) -> float:
-        """Have a commit complete; returns how long it waited."""
+        """Complete a commit; return its delay in seconds."""
         self.end += self.commit_octets
         self.pace.on_written(self.end, self.now)
         wait = self.slowed(self.speed)

@@ -1,4 +1,4 @@
-"""The configuration of a home: its swaps, and what etcd may hold."""
+"""The configuration of a home: its swaps, and the values allowed in etcd."""
 
 import json
 from dataclasses import replace
@@ -163,7 +163,7 @@ def test_min_is_never_above_the_copies() -> None:
 
 
 def test_every_swap_has_the_next_version_and_leads_to_a_value_that_is_read_again() -> None:
-    """All values that swaps make of three replicas, whichever order they come in."""
+    """All values that swaps of three replicas produce, in any order of the swaps."""
     seen, todo = {THREE}, [THREE]
     while todo:
         value = todo.pop()
@@ -176,7 +176,7 @@ def test_every_swap_has_the_next_version_and_leads_to_a_value_that_is_read_again
         for swap in swaps:
             assert swap.v == value.v + 1
             assert Configuration.from_json(swap.to_json()) == swap
-            # Nobody becomes electable by a swap but a replica that joins, or stays.
+            # By a swap, only a replica that joins or stays may become electable.
             assert {*swap.electable} <= {*value.electable, *others}
             like = replace(swap, v=THREE.v, epoch=THREE.epoch)
             if like not in seen:

@@ -1,4 +1,4 @@
-"""Frames between replicas: golden octets that a reader can take apart by hand, and octets that are none."""
+"""Frames between replicas: golden octets, decodable by hand, and malformed octets."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_each_kind_is_in_the_table_once() -> None:
 
 @pytest.mark.parametrize("octets", GOLDEN, ids=[type(frame).__name__ for frame in GOLDEN.values()])
 def test_a_frame_that_was_cut_or_has_more_is_refused(octets: str) -> None:
-    """Whatever is missing or too much: an error of this protocol, and nothing else."""
+    """Missing and surplus octets raise this protocol's error, and no other exception."""
     whole = bytes.fromhex(octets)
     frame = decode(whole)[1]
     for length in range(len(whole)):
@@ -95,7 +95,7 @@ def test_a_frame_that_was_cut_or_has_more_is_refused(octets: str) -> None:
             decode(whole[:length])
     for payload in [whole[17:-1], whole[17:] + b"\0"]:
         if isinstance(frame, (Data, Piece)) or payload == whole[17:]:
-            continue  # octets of a file are what is left of the frame
+            continue  # octets of a file fill the rest of the frame
         with pytest.raises(FrameError):
             decode((13 + len(payload)).to_bytes(4) + whole[4:17] + payload)
 

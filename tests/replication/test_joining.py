@@ -1,4 +1,4 @@
-"""A member gets its copy as files, whatever becomes of pieces, connections and manifests."""
+"""A member receives its copy as files, despite damaged pieces, lost connections and replaced manifests."""
 
 from zlib import crc32
 

@@ -1,4 +1,4 @@
-"""Lineages: which octets two logs have in common."""
+"""Lineages: the common prefix of two logs."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,9 +71,9 @@ Logs = tuple[dict[int, Lineage], dict[int, list[bytes]]]
 
 @st.composite
 def histories(draw: st.DrawFn) -> Logs:
-    """Logs of three replicas after leaders in turn have begun segments, written, and had others follow for a time.
+    """Logs of three replicas, after a series of leaders that wrote segments and had followers for a time.
 
-    Beside each lineage: the octets, so that what is common can be compared by them.
+    The octets beside each lineage allow a comparison of common prefixes by content.
     """
     lineages: dict[int, Lineage] = {0: (), 1: (), 2: ()}
     octets: dict[int, list[bytes]] = {0: [], 1: [], 2: []}

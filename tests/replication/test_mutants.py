@@ -1,4 +1,4 @@
-"""Each mutant of a rule is found by the simulation within so many seeds, and the rules pass the same seeds."""
+"""The simulation finds every mutant within a given number of seeds; the unbroken rules pass the same seeds."""
 
 import pytest
 from tests.replication.mutants import MUTANTS, Mutant, applied
@@ -6,7 +6,7 @@ from tests.replication.walks import walk
 from tests.replication.world import Wrong
 
 WALKS, TIMED_WALKS, STORIES = 300, 60, 12
-"""Seeds within which a mutant is found."""
+"""Number of seeds within which a walk finds a mutant."""
 
 LONG = {
     "R1 complete below min",
@@ -20,11 +20,11 @@ LONG = {
     "R9 a sync that hangs is waited for",
     "R11 deletes what the leader does not list",
 }
-"""These take longer than others of their rule."""
+"""Mutants with slower walks than the rest of the mutants."""
 
 
 def _seeds(mutant: Mutant, most: int) -> int:
-    """The first seed, of so many, that is wrong; 0 without one."""
+    """Return the first of so many seeds that violates an invariant; 0 without one."""
     if mutant.story is None:
         steps = 2000 if mutant.timed else 1000
         found = walk(1, most, steps=steps, timed=mutant.timed, temper=mutant.temper, mended=False)
@@ -35,7 +35,7 @@ def _seeds(mutant: Mutant, most: int) -> int:
         except Wrong:
             return seed
         except AssertionError:
-            continue  # the story came to no end, which tells nothing of a rule
+            continue  # the story came to no end, and says nothing about the rule
     return 0
 
 

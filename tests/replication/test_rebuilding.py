@@ -1,4 +1,4 @@
-"""Configurations that etcd has lost, made again from what copies know, and never from a copy that lacks messages."""
+"""A configuration lost from etcd is rebuilt from the copies' knowledge, never from a copy that lacks messages."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_a_promise_of_a_later_epoch_counts() -> None:
 
 
 def test_nothing_is_decided_before_all_members_were_heard() -> None:
-    """That which is missing may know that the others lack what is complete."""
+    """The missing member may know that the present members lack complete commits."""
     with pytest.raises(NotRebuilt, match="what node 'b', 'c' has of it is not known"):
         rebuilt([offer("a.1", 500, OLD, 3)])
     assert rebuilt([offer("a.1", 500, OLD, 3)], lost=["b", "c"]).leader == "a.1", "an operator has said so"

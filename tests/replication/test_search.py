@@ -1,4 +1,4 @@
-"""The exhaustive search, as far as it goes in seconds; ``python -m tests.replication.search`` goes further."""
+"""The exhaustive search, limited to seconds; ``python -m tests.replication.search`` covers more."""
 
 import pytest
 from tests.replication.mutants import MUTANTS, applied

@@ -1,4 +1,4 @@
-"""What operators read of failures, event by event, in the simulated world: S1 to S17."""
+"""Failures as the operators' documentation describes them, event by event, in the simulated world: S1 to S17."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,9 @@ SEEDS = (1, 2)
 
 
 def a_machine_is_lost(seed: int) -> None:
-    """S1: another delivers, with all that was complete; the machine returns with its disk, and is in the set again."""
+    """S1: another machine delivers, with all complete commits; the lost machine returns with its disk, and
+    rejoins the set.
+    """
     story = Story(seed)
     before = story.complete
     story.lose("a")
@@ -27,7 +29,7 @@ def a_machine_is_lost(seed: int) -> None:
 
 
 def a_store_is_closed(seed: int) -> None:
-    """S2: the same machine leads on in another epoch, before a follower would."""
+    """S2: the same machine leads again in a new epoch, before a follower takes over."""
     story = Story(seed)
     epoch = story.world.value.epoch
     story.world.close_store("a")
@@ -37,7 +39,7 @@ def a_store_is_closed(seed: int) -> None:
 
 
 def a_leader_restarts(seed: int) -> None:
-    """S3: the same machine leads on in another epoch, before a follower would: each life has an epoch of its own."""
+    """S3: the same machine leads again before a follower takes over; each life of a process has its own epoch."""
     story = Story(seed)
     epoch, before = story.world.value.epoch, story.complete
     story.world.restart("a")
@@ -47,7 +49,7 @@ def a_leader_restarts(seed: int) -> None:
 
 
 def leadership_is_handed_over(seed: int) -> None:
-    """S4: the target delivers without waiting for silence, and the old leader does not any more."""
+    """S4: the target delivers without waiting for silence, and the old leader stops delivering."""
     story = Story(seed)
     story.still = True
     replica = story.node("a").replica
@@ -63,7 +65,7 @@ def leadership_is_handed_over(seed: int) -> None:
 
 
 def all_machines_lose_power(seed: int) -> None:
-    """S7: the last leader leads again, in another epoch, with all that was complete."""
+    """S7: the last leader leads again, in a new epoch, with all complete commits."""
     story = Story(seed)
     before = story.complete
     for name in "abc":
@@ -74,7 +76,9 @@ def all_machines_lose_power(seed: int) -> None:
 
 
 def etcd_is_away(seed: int) -> None:
-    """S8: nothing changes, until a member is lost: then nothing completes before etcd is back, which nobody deposes."""
+    """S8: nothing changes until a member is lost; then no commit completes until etcd returns, and the leader
+    stays.
+    """
     story = Story(seed)
     story.world.shut = frozenset("abc")
     story.seconds(3 * TIMES.failover)
@@ -91,7 +95,7 @@ def etcd_is_away(seed: int) -> None:
 
 
 def etcd_is_set_back(seed: int) -> None:
-    """S9: who reads a value older than one that it knew stops, and says so."""
+    """S9: a replica that reads an older value than a known one stops, and reports the reason."""
     story = Story(seed)
     older = story.world.value
     story.lose("c")
@@ -104,7 +108,9 @@ def etcd_is_set_back(seed: int) -> None:
 
 
 def a_follower_is_cut_off(seed: int) -> None:
-    """S10: it leaves the set, the others go on; it returns when it has kept up for a time."""
+    """S10: a follower without network leaves the set, the others go on; the follower returns after keeping up
+    for a time.
+    """
     story = Story(seed)
     story.part("ac", "ca", "bc", "cb")
     story.until(lambda: story.set == "ab")
@@ -114,7 +120,7 @@ def a_follower_is_cut_off(seed: int) -> None:
 
 
 def the_leader_is_cut_from_all(seed: int) -> None:
-    """S13: it stops to deliver, another leads; what it wrote alone is cut at its return."""
+    """S13: the isolated leader stops delivering, another replica leads; the isolated tail is cut on return."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.part("ab", "ba", "ac", "ca")
@@ -126,7 +132,7 @@ def the_leader_is_cut_from_all(seed: int) -> None:
 
 
 def the_leader_is_cut_from_etcd(seed: int) -> None:
-    """S12: it goes on."""
+    """S12: a leader without etcd goes on."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.seconds(3 * TIMES.failover)
@@ -135,7 +141,7 @@ def the_leader_is_cut_from_etcd(seed: int) -> None:
 
 
 def a_connection_flaps(seed: int) -> None:
-    """S14: a replica that is removed again and again stays out of the set for longer each time, until it keeps up."""
+    """S14: a repeatedly removed replica stays out of the set for longer each time, until it keeps up."""
     story = Story(seed)
     holds = []
     for _ in range(3):
@@ -153,7 +159,9 @@ def a_connection_flaps(seed: int) -> None:
 
 
 def two_of_three_are_lost(seed: int) -> None:
-    """S15: nothing completes, nothing is delivered while one that may lead is silent; both come back by themselves."""
+    """S15: nothing completes, and nothing is delivered while an electable replica is silent; both resume
+    without help.
+    """
     story = Story(seed)
     story.lose("b")
     story.lose("c")
@@ -169,7 +177,7 @@ def two_of_three_are_lost(seed: int) -> None:
 
 
 def a_disk_fails_and_another_hangs(seed: int) -> None:
-    """S17: the process ends at once, or after a time, and another leads with all that was complete."""
+    """S17: the process ends at once, or after a time, and another machine leads with all complete commits."""
     story = Story(seed)
     before = story.complete
     story.node("a").disk.fails = 1
@@ -213,7 +221,7 @@ def test_a_story_ends_as_operators_are_told(story: Callable[[int], None], seed: 
 
 
 def test_a_set_that_is_short_takes_a_follower_at_once() -> None:
-    """S11 again: nothing is complete without one, and no one has to prove for a time that it keeps up."""
+    """S11: nothing is complete without a follower, and a follower joins without a period of proof."""
     story = Story(1)
     for name in "bc":
         story.node(name).pace.pace.times = replace(TIMES, steady=1e9, most_steady=1e9)

@@ -1,4 +1,4 @@
-"""Random walks: each invariant holds after each step, and all copies are equal when all is mended."""
+"""Random walks: each invariant holds after each step, and all copies are equal once all failures are mended."""
 
 import pytest
 from fuzzing.replicas import main, walks_of
@@ -17,7 +17,7 @@ def test_nothing_is_wrong_after_any_step(timed: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True], ids=["at any moment", "with clocks"])
 def test_nothing_is_wrong_after_any_of_many_steps(timed: bool) -> None:
-    """``python -m fuzzing.replicas`` goes on for as long as it is let."""
+    """For longer walks: ``python -m fuzzing.replicas``."""
     found = walk(1000, 30 if timed else 150, steps=2000 if timed else 1000, timed=timed)
     print(found)
     assert not found.wrong

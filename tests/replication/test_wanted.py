@@ -1,4 +1,4 @@
-"""Wishes for copies: members that are added and removed."""
+"""Requests for copies: members are added and removed."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,10 @@
-"""Random walks through a simulated world, by seed: without time, where anything may happen at any moment, and with it.
+"""Random walks through a simulated world, by seed: without time, with any step possible at any moment, and
+with time.
 
-A walk without time claims, removes and joins whenever it likes, which covers all timings. A walk with time has the
-clocks of :class:`~jumpmq.replication.pace.Pace`, which drift and are suspended, and looks whether two replicas ever
-deliver at once (I9). At the end of each walk all is mended: then the home serves, and all copies are equal.
+A walk without time claims, removes and joins at random, and so covers all timings. A walk with time has the
+clocks of :class:`~jumpmq.replication.pace.Pace`, with drift and suspensions, and checks that two replicas
+never deliver at once (I9). At the end of each walk all failures are mended: then the home serves, and all
+copies are equal.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ TIMES = Times(
     beat=0.1, lease=0.8, failover=1.2, rank=0.1, reset=0.2, silent=0.6, unstored=1.0, steady=0.5, most_steady=2.0,
     gather=0.3, gather_all=1.0, retry=0.4, hung=3.0, note=0.3,
 )  # fmt: skip
-"""As the real ones, with a third of the patience: more happens in a walk."""
+"""The real delays, divided by three: more happens in a walk."""
 
 HUNG = TIMES.hung
 
 TIMES_WITHOUT_END = replace(TIMES, hung=1e9)
 
 DRIFT = 0.15
-"""By which a clock may run faster or slower; leases allow for a factor of 1.5 between two clocks."""
+"""Largest relative drift of a clock; leases allow for a factor of 1.5 between two clocks."""
 
 
 class Clock:
-    """The clock of a machine, and what a replica's process does by it."""
+    """The clock of a machine, and the timed work of a replica's process."""
 
     def __init__(self, world: TimedWorld, node: Node) -> None:
         self.world, self.node = world, node
@@ -64,7 +66,7 @@ class Clock:
 
 
 def _monotonic(clock: Clock) -> float:
-    """What a clock that does not count suspended time would say."""
+    """Return the reading of a clock that does not count suspended time."""
     world, name = clock.world, clock.node.name
     offset, rate = world.clocks[name]
     return offset + rate * (world.now - world.slept.get(name, 0.0))
@@ -78,9 +80,9 @@ class TimedWorld(World):
 
     Attributes:
         clocks: offset and rate of each machine's clock.
-        asleep: machines that are suspended, until a time.
-        slow: machines whose disk hangs, until a time.
-        slept: for how long each was suspended, all in all.
+        asleep: suspended machines, with the time of their resumption.
+        slow: machines with a hanging disk, with the time of its end.
+        slept: total suspended time of each machine.
     """
 
     def __init__(self, names: str, random: Random, parts: Parts = REAL) -> None:
@@ -125,20 +127,20 @@ class TimedWorld(World):
 
 
 Temper = Mapping[str, Any]
-"""Attributes of walks that are given, and not drawn; `nodes` is how many there are."""
+"""Preset attributes of walks, otherwise drawn at random; `nodes` is the number of nodes."""
 
 
 class Walk:
     """One walk.
 
     Attributes:
-        world: through which it goes.
-        random: of its seed.
-        steps: that were done.
+        world: the world under test.
+        random: generator with the walk's seed.
+        steps: number of steps taken.
         calm: no more failures.
-        rash: how often something is done without need.
-        late: how often etcd is late.
-        rolls: how often the leader's store begins another segment when it could.
+        rash: share of unneeded actions.
+        late: share of late answers of etcd.
+        rolls: share of possible segment changes that the leader's store makes.
     """
 
     def __init__(self, seed: int, parts: Parts = REAL, *, timed: bool = False, temper: Temper | None = None) -> None:
@@ -163,7 +165,7 @@ class Walk:
             setattr(self, name, value)
 
     def run(self, steps: int) -> None:
-        """So many steps; each invariant holds after each."""
+        """Take so many steps, and check each invariant after each step."""
         for _ in range(steps):
             self.step()
 
@@ -182,7 +184,9 @@ class Walk:
         world.check()
 
     def mend(self, most: int = 6000) -> None:
-        """All is mended: the home serves, with all copies in the set and equal, unless none that could is left."""
+        """Mend all failures: the home serves, and all copies are in the set and equal, if any electable
+        replica is left.
+        """
         world = self.world
         self.calm = True
         world.blocked = frozenset()
@@ -244,7 +248,7 @@ class Walk:
             self.world.trim(name, self.random.choice([1, 1, 2, 1 << 30]))
 
     def _land(self, name: str) -> None:
-        """A request takes effect; one that left its machine may do so long after its machine was cut off."""
+        """Let a request take effect, even long after a partition cut off the sender."""
         at = self.random.randrange(len(self.world.requests)) if self.world.requests else -1
         if at >= 0 and self.world.requests[at].node not in self.world.shut and self.random.random() >= self.late:
             self.world.land(at)
@@ -273,9 +277,9 @@ class Walk:
             self.world.start(name)
 
     def _time(self, name: str) -> None:
-        """Some time passes, with nothing done but what the clocks ask for."""
+        """Advance the time; only the clocks act."""
 
-    # --- what may happen at any moment, where there is no time ---
+    # --- steps possible at any moment, without time ---
 
     def _take_over(self, name: str) -> None:
         replica = self.world.nodes[name].replica
@@ -287,7 +291,7 @@ class Walk:
             self.world.act(self.world.nodes[name], replica.take_over())
 
     def _patient(self, due: bool) -> bool:
-        """Whether what should not be done without need is done now."""
+        """Return True if an action is due, or taken now without need."""
         return due or (not self.calm and self.random.random() < self.rash)
 
     def _gathered(self, name: str) -> None:
@@ -344,7 +348,7 @@ class Walk:
         self.world._break(name, self.random.choice(self.names))
 
     def _block(self, name: str) -> None:
-        """One direction, both, or all of a machine: nothing arrives until it is mended, and no end notices."""
+        """Cut one direction, both, or all of a machine: frames wait for the mending, and neither end notices."""
         other = self.random.choice([one for one in self.names if one != name])
         pairs = {(name, other)}
         if self.random.random() < 0.5:
@@ -367,7 +371,7 @@ class Walk:
         self.world.answers = ()
 
     def _swap_twice(self, name: str) -> None:
-        """A swap that the client of etcd sends again by itself."""
+        """Send a swap twice, as the client of etcd does by itself."""
         swaps = [one for one in self.world.requests if isinstance(one.what, Swap)]
         if swaps:
             self.world.requests = (*self.world.requests, self.random.choice(swaps))
@@ -386,7 +390,7 @@ class Walk:
         disk.lies = not disk.lies
 
     def _flips(self, name: str) -> None:
-        """An octet on the medium changes; the machine finds it by a CRC as it starts: what is behind it is lost."""
+        """Flip a bit on the medium; the next start finds the damage by a CRC and loses the octets behind it."""
         node = self.world.nodes[name]
         if node.replica is None and node.disk.files:
             position = self.random.choice(node.disk.files)
@@ -395,7 +399,7 @@ class Walk:
                 node.disk.excused = True
 
     def _damage_piece(self, name: str) -> None:
-        """Octets of a file are damaged on their way, and found by their CRC."""
+        """Damage octets of a file in transit; the receiver finds the damage by their CRC."""
         for pair, frames in self.world.links.items():
             for at, frame in enumerate(frames):
                 if isinstance(frame, Piece) and frame.octets:
@@ -427,7 +431,7 @@ class Walk:
             self.world.resign(leader)
 
     def _operate(self, name: str) -> None:
-        """Another number of copies, or of members."""
+        """Change the number of copies, or of members."""
         node = self.world.nodes[node_of(self.world.value.leader)]
         if node.replica is None or node.replica.leader is None:
             return
@@ -462,11 +466,11 @@ FAILURES = [
     ["lies", "flips", "lose_power", "kill", "damage_piece"],
     ["hand_over", "resign", "operate", "cut", "close_store"],
 ]
-"""Kinds of failures that go well together."""
+"""Effective combinations of kinds of failures."""
 
 
 class Found(NamedTuple):
-    """How far walks came, and what was wrong: the seed, the step, and what."""
+    """Progress of walks, and the first failure: the seed, the step, and the violated invariant."""
 
     walks: int
     steps: int
@@ -479,7 +483,7 @@ def walk(
     seed: int, count: int | None, *, steps: int = 1000, timed: bool = False, parts: Parts = REAL, first: bool = True,
     seconds: float = float("inf"), mended: bool = True, temper: Temper | None = None,
 ) -> Found:  # fmt: skip
-    """So many walks, or as many as the time allows; the first that is wrong is the last."""
+    """Run so many walks, or as many as the time allows; stop at the first failure."""
     until, walks, done, commits, epochs = time.monotonic() + seconds, 0, 0, 0, 0
     wrong: list[tuple[int, int, str]] = []
     while walks != count and time.monotonic() < until and not (wrong and first):

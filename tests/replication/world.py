@@ -1,9 +1,9 @@
-"""A simulated world for replicas of one home: disks, a network, an etcd, stores; and what must hold in it (I1 to I17).
+"""A simulated world for replicas of one home: disks, a network, an etcd, stores; it asserts I1 to I17.
 
-The replicas are the real classes; the world performs their actions and feeds the answers back in any order that real
-machines could. Each commit is one octet, so that a log is easily read. The docstring of `jumpmq.replication` lists the
-invariants; here each is an assertion with its name. What must have happened in the past is kept in `World.done` (the
-longest log that was complete), `World.content` (octets of each segment, as its leader wrote them) and the like.
+The replicas are the real classes; the world performs their actions and feeds the answers back in any order possible
+on real machines. Commits are single octets, so that logs are easily read. The docstring of `jumpmq.replication` lists
+the invariants; the assertions here carry their names. The expected past is kept in `World.done` (the longest complete
+log), `World.content` (octets of each segment, as its leader wrote them) and the like.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def require(holds: object, invariant: str, text: str = "") -> None:
 
 
 class File(NamedTuple):
-    """A segment on a disk: octets in the page cache, and how many of them are on the medium (-1: nor is the file)."""
+    """A segment on a disk: octets in the page cache, and how many of them are on the medium (-1: not even the
+    file).
+    """
 
     segment: int
     epoch: int
@@ -77,7 +79,7 @@ class WriteAhead(NamedTuple):
 
 
 class Disk:
-    """What one medium has: files of the log, and the file `replica`.
+    """Content of one medium: files of the log, and the file `replica`.
 
     Attributes:
         name: identity.
@@ -117,7 +119,7 @@ class Disk:
 
     @property
     def false(self) -> bool:
-        """Whether it lost, or may lose, octets that it said to be synced."""
+        """Return True if the disk has lost, or may lose, octets reported as synced."""
         return self.excused or self.lied
 
     def sync(self) -> None:
@@ -144,7 +146,7 @@ class Disk:
         self.files = tuple(files)
 
     def lose_power(self, keep: int) -> None:
-        """What was not synced is gone, but for some octets of it."""
+        """Discard unsynced octets, except for a random part."""
         files = []
         for file in self.files:
             if file.synced < 0 and keep <= 0:
@@ -199,7 +201,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An answer on its way."""
+    """An answer in transit."""
 
     node: str
     life: int
@@ -208,7 +210,7 @@ class Answered(NamedTuple):
 
 
 class World:
-    """All machines, and what is between them.
+    """All machines, and the connections between them.
 
     Attributes:
         links: frames on their way, by sender and receiver; a connection has both directions.
@@ -245,7 +247,7 @@ class World:
         self._begin(names, copies or len(names))
 
     def _begin(self, names: str, copies: int) -> None:
-        """All have the same empty log, and are in the set; the first leads since epoch 1."""
+        """All replicas have the same empty log, and are in the set; the first has led since epoch 1."""
         least = (copies + 1) // 2
         ids = tuple(self.nodes[name].disk.name for name in names)
         self.value = self.parts.configuration(1, "log", names[0], copies, least, tuple(names), 1, ids[0], ids)
@@ -260,7 +262,7 @@ class World:
     # --- processes ---
 
     def start(self, name: str) -> None:
-        """A process begins: its copy is opened and synced, and etcd's value read."""
+        """Start a process: open and sync its copy, and read etcd's value."""
         node = self.nodes[name]
         node.life += 1
         disk = node.disk
@@ -285,7 +287,7 @@ class World:
             node.pace = self.parts.pace(self, node)
 
     def _renew(self, node: Node) -> None:
-        """The disk gets another identity; what it has may be of use, and counts for nothing."""
+        """Give the disk a new identity; its content may be reused, but counts as missing."""
         self.disks += 1
         node.disk.name = f"{node.name}.{self.disks}"
         node.disk.noted = (node.disk.noted[0], 0)
@@ -302,7 +304,7 @@ class World:
             self._break(name, peer)
 
     def lose_power(self, name: str, keep: int = 0) -> None:
-        """The machine stops; what was not synced is gone."""
+        """Stop the machine; unsynced octets are gone."""
         self.kill(name)
         disk = self.nodes[name].disk
         if any(file.synced < len(file.octets) for file in disk.files) and disk.lied:
@@ -331,7 +333,7 @@ class World:
         self.kill(name)
         self.start(name)
 
-    # --- what replicas ask for ---
+    # --- actions of replicas ---
 
     def act(self, node: Node, actions: Iterable[Any]) -> None:
         """Perform actions in order."""
@@ -403,7 +405,7 @@ class World:
             longer = extends(lineage, node.disk.lineage()) and end_of(lineage) > end_of(node.disk.lineage())
             require(not longer, "I15", f"{node.name} leaves a longer log behind: {lineage}")
         if node.disk.excused and not extends(node.disk.lineage(), self.done):
-            self.lost += 1  # a disk that lied leads: confirmed octets are gone, which no protocol can prevent
+            self.lost += 1  # a disk that lied leads: confirmed octets are gone; no protocol can prevent the loss
             self.done = cut_to(self.done, common_end(self.done, node.disk.lineage()))
         node.ops = (*node.ops, begin)
 
@@ -420,7 +422,7 @@ class World:
         lineage = cut_to(node.replica.copy.lineage, reveal.position)
         leads = node.replica.leader is not None
         if self.lost:
-            return  # a disk that lied has led, and followers know more to be complete than there is
+            return  # a disk that lied has led, and followers know a complete position behind the leader's log
         if node.disk.excused and not extends(lineage, self.done) and not extends(self.done, lineage):
             return
         if not leads:
@@ -439,7 +441,8 @@ class World:
         assert node.replica is not None
         leader = node.replica.leader
         assert leader is not None
-        # One that was deposed, and does not know it, may serve what was complete when it began: it delivers nothing.
+        # A leader unaware of its deposition may serve commits that were complete at its start: it delivers
+        # nothing.
         if not node.disk.excused and not self.lost and serve.epoch == self.value.epoch:
             require(extends(node.disk.lineage(), self.done), "I1", f"{node.name} serves without what is complete")
             require(end_of(self.done) >= leader.start, "I10", f"{node.name} serves what is not complete")
@@ -490,10 +493,10 @@ class World:
         node.joining.on_installed()
         node.index = node.disk.noted[1]
         node.joining = None
-        self._break(node.name, source)  # it is asked to follow again on the next connection
+        self._break(node.name, source)  # the next connection asks it to follow again
 
     def _files_of(self, node: Node) -> tuple[Lineage, tuple[f.File, ...]]:
-        """Sealed segments that are complete."""
+        """Return the complete, sealed segments."""
         assert node.replica is not None
         copy_ = node.replica.copy
         last = segment_at(copy_.complete)
@@ -513,13 +516,13 @@ class World:
         self._do_send(node, a.Send(peer, f.Piece(want.epoch, want.name, want.offset, crc32(piece), piece)))
 
     def _on_unfit(self, node: Node, peer: str, unfit: f.Unfit) -> None:
-        """A leader hears that a member needs files: the member is told by its own caller, here at once."""
+        """A leader hears that a member needs files; here the member's own caller tells the member at once."""
         member = self.nodes[node_of(peer)]
         replica = member.replica
         if not unfit.needs_files or replica is None or member.disk.name != peer:
             return
         if replica.copy.noted == unfit.epoch and replica.leader is None and replica.candidate is None:
-            # Another epoch's join goes on with what is there; so does one whose connection was made again.
+            # A join of another epoch continues with its existing files; so does a join with a new connection.
             have = {name: (len(octets), crc32(octets)) for name, octets in member.disk.beside.items()}
             member.joining = self.parts.joining(replica.copy, node.disk.name, unfit.epoch, have)
             self.act(member, member.joining.start())
@@ -527,7 +530,7 @@ class World:
     # --- shipping ---
 
     def _pump(self, node: Node) -> None:
-        """Ship what was written, to each that follows."""
+        """Ship written octets to each follower."""
         replica = node.replica
         if replica is None or replica.leader is None:
             return
@@ -549,10 +552,10 @@ class World:
         return at
 
     def write(self, name: str, *, ahead: bool = False) -> bool:
-        """The store writes a commit, whose octets are shipped before they are synced.
+        """Write a commit; its octets are shipped before they are synced.
 
         Args:
-            ahead: they are shipped before they are written, to those who have all before them.
+            ahead: the octets are shipped before they are written, to followers with all earlier octets.
         """
         node = self.nodes[name]
         replica = node.replica
@@ -564,7 +567,7 @@ class World:
         if segment_at(replica.copy.complete) == segment_at(replica.copy.end) and self.window <= (
             replica.copy.end - replica.copy.complete
         ):
-            return False  # a store waits when so many of its commits are not complete
+            return False  # a store waits when so many of its commits are incomplete
         require(leader is not None and leader.epoch == node.writing, "I17", f"{name} writes and does not lead")
         self.commits += 1
         end = replica.copy.end
@@ -591,7 +594,7 @@ class World:
         node.ops = (*node.ops, a.Begin(node.disk.files[-1].segment + 1, node.writing))
 
     def trim(self, name: str, most: int = 1 << 30) -> None:
-        """Segments that are consumed are removed, so many at most."""
+        """Remove consumed segments, at most so many."""
         node = self.nodes[name]
         if node.replica is None or node.ops or node.replica.candidate is not None or node.joining is not None:
             return
@@ -606,7 +609,7 @@ class World:
     # --- disks ---
 
     def complete(self, name: str, most: int = 1) -> bool:
-        """The disk does what it was asked for next."""
+        """Perform the disk's oldest request."""
         node = self.nodes[name]
         if not node.ops or node.replica is None:
             return False
@@ -639,7 +642,7 @@ class World:
         return True
 
     def sync_failed(self, node: Node) -> list[a.Action]:
-        """Octets that were shipped may never be on this disk: the process ends (R9)."""
+        """Shipped octets may never reach this disk: the process ends (R9)."""
         assert node.replica is not None
         return node.replica.stop("fdatasync failed")
 
@@ -660,7 +663,7 @@ class World:
     # --- the network ---
 
     def connect(self, one: str, other: str) -> bool:
-        """A connection is made; both ends notice the end of a former one first."""
+        """Connect two machines; both ends first notice the end of an earlier connection."""
         if one == other or (one, other) in self.links or {(one, other), (other, one)} & self.blocked:
             return False
         ends = [self.nodes[one], self.nodes[other]]
@@ -677,7 +680,7 @@ class World:
         return True
 
     def _break(self, one: str, other: str) -> None:
-        """A connection ends; what was on its way is lost, and each end notices in its time."""
+        """End a connection; frames in transit are lost, and each end notices in its own time."""
         if (one, other) not in self.links:
             return
         self.links = {pair: frames for pair, frames in self.links.items() if set(pair) != {one, other}}
@@ -687,7 +690,7 @@ class World:
             self.notice(other, one)
 
     def notice(self, name: str, peer: str) -> None:
-        """One end of a connection finds that it ended."""
+        """Report the end of a connection to one end."""
         if (name, peer) not in self.notices:
             return
         self.notices = tuple(pair for pair in self.notices if pair != (name, peer))
@@ -784,14 +787,14 @@ class World:
     # --- what must hold ---
 
     def _has(self, disk: Disk) -> bool:
-        """Whether a medium has all that is complete, whatever happens to its machine."""
+        """Return True if a medium keeps all complete octets, whatever happens to its machine."""
         if not self.done:
             return True
         last = self.done[-1]
         return any(one.identity == last.identity and one.synced >= last.end for one in disk.files)
 
     def check_survival(self) -> None:
-        """I1: each that may take over has all that is complete."""
+        """I1: each replica that may take over has all complete commits."""
         if self.lost:
             return
         for one in self.value.electable:
@@ -817,7 +820,7 @@ class World:
     # --- copies and keys, for a search ---
 
     def clone(self) -> World:
-        """A world that goes its own way."""
+        """Return an independent copy of a world."""
         new = copy.copy(self)
         new.nodes = {}
         for name, node in self.nodes.items():
@@ -832,7 +835,7 @@ class World:
 
 
 def clone_replica(replica: Replica) -> Replica:
-    """A copy of a replica: its parts' attributes are values, so one level is enough."""
+    """Return a copy of a replica: its parts' attributes are values, so one level is enough."""
     new = copy.copy(replica)
     new.copy = copy.copy(replica.copy)
     new.follower = copy.copy(replica.follower)
