@@ -1,4 +1,4 @@
-"""Generated changes, and the log of those that were made."""
+"""Generated changes, and the log of the changes made."""
 
 import json
 from typing import Any
@@ -167,7 +167,7 @@ ASKED: st.SearchStrategy[Asked] = st.one_of(CHANGES, CHANGES, QUEUE_DECLARATIONS
 
 
 def change_of(topology: Topology, asked: Asked) -> Change | None:
-    """The change that a wish becomes at a queue's home."""
+    """Return a wish's change, as a queue's home makes it."""
     match asked:
         case dict():
             owner = "client" if asked["exclusive"] else None
@@ -179,7 +179,7 @@ def change_of(topology: Topology, asked: Asked) -> Change | None:
 
 
 def outcome(topology: Topology, change: Change) -> str:
-    """Make one change; returns what is said where it is refused."""
+    """Make one change; return the text of its refusal, "" if accepted."""
     try:
         topology.apply(change)
     except AMQPError as error:
@@ -188,13 +188,13 @@ def outcome(topology: Topology, change: Change) -> str:
 
 
 def log_of(topology: Topology, wishes: list[Asked]) -> list[tuple[str, str]]:
-    """Make changes; returns each as JSON text, with its outcome."""
+    """Make changes; return pairs of JSON text and outcome."""
     log: list[tuple[str, str]] = []
     for asked in wishes:
         try:
             change = change_of(topology, asked)
         except AMQPError:
-            continue  # its home does not even ask for it
+            continue  # refused before its home asks for the change
         if change is not None:
             entry = json.dumps(change.to_json())
             log.append((entry, outcome(topology, change)))

@@ -24,7 +24,7 @@ from jumpmq.topology.changes.queues import queue_deletion
 
 
 class Built:
-    """A topology and its virtual host ``/``, with a word for each thing a client may do."""
+    """A topology and its virtual host ``/``, with one method per operation of a client."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -62,12 +62,12 @@ class Built:
         return self.vhost.route(exchange, list(published), plain)
 
     def reached(self, exchange: str, key: str = "", headers: Mapping[str, Any] | None = None) -> list[str]:
-        """The names of the queues that one message reaches, sorted."""
+        """Return the names of the queues reached by one message, sorted."""
         return sorted(queue.name for queue in self.route(exchange, message(key, headers)).queues)
 
 
 def message(key: str = "", headers: Mapping[str, Any] | None = None, **properties: Any) -> Message:
-    """A message with this routing key, these headers and properties."""
+    """Return a message with the given routing key, headers and properties."""
     return message_of(
         key, None if headers is None else [Field(name, *typed(headers[name])) for name in headers], **properties
     )
@@ -79,10 +79,10 @@ def message_of(key: str, headers: list[Field] | None, **properties: Any) -> Mess
 
 
 def shares(routes: Routes) -> dict[str, int]:
-    """How many messages each queue gets."""
+    """Return the number of messages in each queue."""
     return {queue.name: len(messages) for queue, messages in routes.queues.items()}
 
 
 def keys(routes: Routes) -> dict[str, list[str]]:
-    """The routing keys of the messages that each queue gets."""
+    """Return the routing keys of the messages in each queue."""
     return {queue.name: [one.routing_key.decode() for one in messages] for queue, messages in routes.queues.items()}

@@ -1,7 +1,7 @@
-"""Logs of definitions that a release has decided, with their outcomes: later ones must decide them alike.
+"""Logs of definitions that a release has decided, with their outcomes: later releases must decide them alike.
 
-``python -m tests.topology.golden NAME`` draws changes, decides them, and keeps them as the log of a release. One that
-exists is not made again: rules that decide it otherwise need another version of the log's format.
+``python -m tests.topology.golden NAME`` draws changes, decides them, and keeps them as the log of a release.
+An existing log is not made again: rules that decide a log otherwise need another version of the log's format.
 """
 
 import json
@@ -40,14 +40,17 @@ NODES = ["one@host", "two@elsewhere", "three@host"]
 
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a log: ``change``, as JSON; ``outcome``, its refusal or ""; ``queues``, number and name of those
-    that came with it. The last has ``rings`` and ``bindings`` of the end instead."""
+    """Return the entries of a log.
+
+    ``change`` is JSON, ``outcome`` the refusal or "", ``queues`` the number and name of each new queue. The
+    last entry has ``rings`` and ``bindings`` of the end instead.
+    """
     with path.open() as lines:
         yield from map(json.loads, lines)
 
 
 def decided(topology: Topology, change: dict[str, Any]) -> dict[str, Any]:
-    """Decide an entry's change; returns the entry as it came out here."""
+    """Decide an entry's change; return the entry with the new outcome."""
     before = {queue.id for host in topology.vhosts.values() for queue in host.declared.values()}
     try:
         topology.apply(Change.from_json(change))
@@ -59,7 +62,7 @@ def decided(topology: Topology, change: dict[str, Any]) -> dict[str, Any]:
 
 
 def end(topology: Topology) -> dict[str, Any]:
-    """Where messages go after a log: hash rings, bit for bit, and bindings in order."""
+    """Return the routing state after a log: hash rings, bit for bit, and bindings in order."""
     exchanges = [one for host in topology.vhosts.values() for one in host.exchanges.values() if one.name]
     return {
         "rings": [[one.name, one.ring.state()] for one in exchanges if isinstance(one, ConsistentHashExchange)],
@@ -68,7 +71,7 @@ def end(topology: Topology) -> dict[str, Any]:
 
 
 def _drawn(chance: Random, topology: Topology) -> Change:
-    """A change such as clients ask for; some are refused."""
+    """Return a random client's change; some changes are refused."""
     queue, exchange = f"q{chance.randrange(12)}", chance.choice(["ring", "shifting", "spread", "x"])
     home = chance.choice([1, 2, 3])
     key = chance.choice([b"1", b"2", b"7", b"0", b"key"])

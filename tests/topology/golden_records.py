@@ -1,4 +1,4 @@
-"""The encoding of each kind of change, and the records that its effect leaves in the store.
+"""The encoding of each kind of change, and the resulting records in the store.
 
 ``python -m tests.topology.golden_records`` writes the file. The lines of earlier changes must stay as they are: later
 releases read the disks, the etcd and the links of earlier ones.
@@ -159,7 +159,7 @@ CHANGES: list[Change] = [
 
 
 class _Written:
-    """What the topology hands to the journal, in order."""
+    """Records that the topology hands to the journal, in order."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -182,7 +182,9 @@ class _Written:
 
 
 def lines() -> Iterator[dict[str, Any]]:
-    """Each change in JSON; its refusal or ""; and what goes to the store of a single process, and of one of several."""
+    """Return changes in JSON, with refusal or "", and the store's records of a single process and of one
+    of several.
+    """
     written = {"alone": _Written(), "shared": _Written()}
     topologies = {
         name: Topology("one@host", journal, shared=name == "shared")  # type: ignore[arg-type]  # without messages

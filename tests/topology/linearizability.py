@@ -1,6 +1,6 @@
-"""Whether what several clients saw of one thing could have come from one copy of it, used by one after the other.
+"""Linearizability of histories: sequential use of a single copy explains all answers.
 
-Wing and Gong, "Testing and verifying concurrent objects" (1993), with Lowe's memory of what was tried.
+Wing and Gong, "Testing and verifying concurrent objects" (1993), with Lowe's memory of tried states.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 Does = Callable[[Any], tuple[Hashable, Any]]
-"""Of a state: the next one, and what is answered."""
+"""Function of a state: the next state, and the answer."""
 
 
 @dataclass(eq=False)
 class Operation:
-    """What a client has asked for.
+    """An operation requested by a client.
 
     Attributes:
-        name: tells it in a failure.
-        does: to the one copy; those that do the same are equal.
-        began: when it was asked for.
-        ended: when it was answered; None while it is not, and then it may have taken effect or not.
-        answer: what it was answered.
-        changes: whether it may have changed anything, with that answer.
+        name: for the text of a failure.
+        does: effect on the one copy; operations with the same effect are equal.
+        began: time of the request.
+        ended: time of the answer; None without an answer: then the operation may have taken effect or not.
+        answer: the answer received.
+        changes: True if the operation may have changed the state, with the given answer.
     """
 
     name: str
@@ -39,11 +39,10 @@ class Operation:
 
 
 def is_linearizable(history: list[Operation], state: Hashable) -> bool:
-    """Whether there is an order of all that was answered, and some that was not, which keeps to the times and gives
-    these answers."""
+    """Return True if an order of all answered and some unanswered operations fits the times and gives the answers."""
     operations = sorted(history, key=lambda one: math.inf if one.ended is None else one.ended)
     tried: set[tuple[int, Hashable]] = set()
-    waiting: list[tuple[int, Hashable]] = [((1 << len(operations)) - 1, state)]  # a bit for each that is left
+    waiting: list[tuple[int, Hashable]] = [((1 << len(operations)) - 1, state)]  # a bit for each remaining operation
     while waiting:
         left, state = waiting.pop()
         first = operations[(left & -left).bit_length() - 1] if left else None
@@ -60,10 +59,10 @@ def is_linearizable(history: list[Operation], state: Hashable) -> bool:
 def _options(
     operations: list[Operation], next_ones: list[int], left: int, state: Hashable
 ) -> Iterator[tuple[int, Hashable]]:
-    """What may be left, and the state, after one of the operations that may come next; they are in order of their ends.
+    """Return remaining operations and state after every possible next operation; input is sorted by end.
 
-    Of those that only look one may come first, as it takes nothing from the others; and of those that do the same the
-    one that ended first, as any could stand in for it later.
+    Of read-only operations one may come first, as a read takes nothing from the others. Of operations with
+    the same effect the first to end may come first, as any could stand in for it later.
     """
     same: set[tuple[Does, Any]] = set()
     for place in next_ones:

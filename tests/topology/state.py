@@ -1,4 +1,4 @@
-"""All that a topology holds, as values to compare, which do not change with it."""
+"""A topology's whole state, as immutable values for comparison."""
 
 import copy
 from typing import Any
@@ -7,9 +7,9 @@ from jumpmq.topology import ConsistentHashExchange, Topology, VirtualHost
 
 
 def state_of(topology: Topology) -> dict[str, Any]:
-    """Every definition, in order, with what is in force and where hash rings stand."""
+    """Return every definition, in order, with the policies in force and the positions on hash rings."""
     return {
-        "homes": list(topology.homes.items()),  # their order is that of shards
+        "homes": list(topology.homes.items()),  # their order is the order of shards
         "forgotten": dict(topology.forgotten),
         "counters": dict(topology.counters),
         "users": [copy.deepcopy(user) for user in topology.users.values()],

@@ -1,4 +1,4 @@
-"""Bindings come and go: with their queue and their exchange, and auto-delete exchanges with their last binding."""
+"""Bindings end with the queue or the exchange; auto-delete exchanges end with the last binding."""
 
 import pytest
 from tests.topology.built import Built
@@ -78,7 +78,7 @@ def test_a_deleted_exchange_takes_its_bindings_along(built: Built) -> None:
 def test_an_auto_delete_exchange_goes_with_its_last_binding(built: Built) -> None:
     built.exchange("e", "fanout", auto_delete=True)
     built.queue("q")
-    assert "e" in built.vhost.exchanges  # it has never had one
+    assert "e" in built.vhost.exchanges  # an exchange that never had a binding
     built.bind("e", "q", "x")
     built.bind("e", "q", "y")
     built.unbind("e", "q", "x")

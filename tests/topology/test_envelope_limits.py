@@ -1,4 +1,4 @@
-"""How many routing keys CC and BCC may hold."""
+"""Limits of the number of routing keys in CC and BCC."""
 
 import pika
 import pytest

@@ -1,4 +1,4 @@
-"""What waits where when the ring of an exchange with ordered-scaling changes."""
+"""Messages held back by ordering barriers, when the ring of an exchange with ordered-scaling changes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ KEYS = [f"key {number}" for number in range(40)]
 
 
 class Scaled(Built):
-    """An exchange ``x`` with ``ordered-scaling``, whose queues are looked after when they ask for it."""
+    """An exchange ``x`` with ``ordered-scaling``, with queues served on request."""
 
     def __init__(self, opened: Opened | None = None, kind: str = "x-consistent-hash", **arguments: Any) -> None:
         self.woken: set[Queue] = set()
@@ -40,7 +40,7 @@ class Scaled(Built):
             self.bind("x", name, weight)
 
     def publish(self, *keys: str, expires: bool = False) -> None:
-        """Publish a message of each key, numbered on."""
+        """Publish one message per key, with consecutive numbers."""
         for key in keys:
             published = Message("x", key.encode(), b"\x10\x00\x02", key.encode(), True)
             for queue in self.route("x", published, plain=True).queues:
@@ -81,7 +81,7 @@ def read(messages: list[Message]) -> list[str]:
 
 @pytest.fixture
 def scaled() -> Scaled:
-    """Queues a and b, each with a message of each of its keys."""
+    """Queues a and b, with one message per key."""
     made = Scaled()
     made.add("a", "b")
     made.publish(*KEYS)
@@ -97,7 +97,7 @@ def test_a_new_queue_holds_what_has_moved_until_the_old_one_has_none_of_before(s
     scaled.publish(*KEYS)
     assert (scaled.fenced("a"), scaled.fenced("b"), scaled.fenced("c")) == (0, 0, len(moved))
     assert scaled.take("c") == []
-    old = scaled.take("a", scaled.contents("a").ready_count - 1)  # all of before among them
+    old = scaled.take("a", scaled.contents("a").ready_count - 1)  # all earlier messages among them
     assert scaled.take("c") == [], "taken is not gone"
     scaled.settle("a", old[:-1])
     scaled.settle("a", old[-1:], Outcome.REQUEUED)
@@ -124,7 +124,7 @@ def test_a_queue_keeps_its_own_keys_flowing_through_a_change(scaled: Scaled) -> 
 
 
 def test_a_queue_to_which_keys_came_by_a_third_waits_for_the_first(scaled: Scaled) -> None:
-    """c gets nothing while it has the keys; so only the first change knows that they have messages in a and b."""
+    """c gets nothing while c has the keys: only the first change knows about messages in a and b."""
     scaled.add("c")
     moved = [key for key in KEYS if scaled.home(key) == "c"]
     scaled.add("d", weight="30")
@@ -350,7 +350,7 @@ def test_what_cannot_hold_messages_back_is_refused(scaled: Scaled, problem: Call
 
 
 def restarted(opened: Opened) -> Scaled:
-    """After a crash, with what was committed."""
+    """Return the state after a crash, with all committed changes."""
     scaled = Scaled(opened)
     records = records_of_queues(scaled.definitions, clean=False)
     batches = opened.store.batches()

@@ -1,4 +1,4 @@
-"""What a release has decided is decided alike ever after: members of a cluster replay the same log."""
+"""A release's decisions are decided alike by all later releases: members of a cluster replay the same log."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Encodings of changes and definitions do not change: disks, etcd and links hold those of earlier releases."""
+"""Encodings of changes and definitions do not change: disks, etcd and links hold encodings of earlier releases."""
 
 import json
 

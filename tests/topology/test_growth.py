@@ -1,4 +1,4 @@
-"""What a hundred thousand of something takes: measured in a process of its own, which has nothing else."""
+"""Memory of a hundred thousand definitions, measured in a separate process."""
 
 import gc
 import json
@@ -18,8 +18,8 @@ COUNT = 2_000
 
 
 def octets_of_one(make: Callable[[int], object]) -> float:
-    """Octets of memory that one of many takes."""
-    for number in range(COUNT):  # what is there once, and room in tables
+    """Return the octets of memory per item of many."""
+    for number in range(COUNT):  # one-time costs, and room in tables
         make(number)
     gc.collect()
     tracemalloc.start()
@@ -40,7 +40,7 @@ def test_an_unused_queue_takes_little_memory_and_a_binding_less() -> None:
 
 
 def measure() -> None:
-    """Print what a queue and a binding take."""
+    """Print the memory of a queue and of a binding."""
     topology = Topology("node")
     topology.apply(AddVirtualHost("/"))
     topology.apply(DeclareExchange(ExchangeDefinition("/", "growth", durable=True)))

@@ -1,4 +1,4 @@
-"""Limits of virtual hosts that RabbitMQ has not, or that shards meet; the conformance tests have the others."""
+"""Limits of virtual hosts that RabbitMQ lacks, or that shards reach; the conformance tests cover the rest."""
 
 from typing import Any
 

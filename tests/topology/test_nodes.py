@@ -1,4 +1,4 @@
-"""Nodes that join, and nodes that are forgotten."""
+"""Nodes that join a cluster or are forgotten."""
 
 from collections import Counter
 from typing import Any
@@ -25,7 +25,7 @@ NODES = "one@host", "two@host", "three@host"
 
 @pytest.fixture
 def topology() -> Topology:
-    """Three nodes, as the first one knows them, and an exchange that is sharded."""
+    """Three nodes, as the first node knows them, and a sharded exchange."""
     topology = Topology(NODES[0])
     for change in (*(AddHome(home, node) for home, node in enumerate(NODES, 1)), AddVirtualHost("/")):
         topology.apply(change)
@@ -35,7 +35,7 @@ def topology() -> Topology:
 
 
 def where(topology: Topology) -> list[str]:
-    """The queues that many keys lead to."""
+    """Return the queues of many keys."""
     host = topology.vhosts["/"]
     exchange = host.exchanges["x"]
     assert isinstance(exchange, ConsistentHashExchange)
@@ -86,7 +86,7 @@ def test_a_node_that_is_not_there_and_the_only_one_are_not_forgotten(topology: T
 
 
 def test_nodes_that_start_at_once_have_one_order() -> None:
-    """Copies at the start of a cluster, and those that an operator asks for, are placed by it."""
+    """The order places copies at the start of a cluster, and copies requested by an operator."""
     for homes in ([2, 3, 1], [3, 1, 2]):
         topology = Topology(NODES[0])
         for home in homes:

@@ -1,4 +1,4 @@
-"""Regular expressions from outside: what they match, and what is not taken."""
+"""Regular expressions from clients: matches and refusals."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_what_is_not_taken(pattern: str, reason: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(.|.|.|.|.|.|.|.)*!", "^(a+)+$", "(x+x+)+y", "(.*)" * 50 + "!"])
 def test_no_expression_takes_long(pattern: str) -> None:
-    """Each takes a backtracking engine longer than the test may run."""
+    """A backtracking engine needs longer than the test may run for each expression."""
     assert not search(pattern, "a" * 200 + "x" * 55)
 
 

@@ -1,4 +1,4 @@
-"""Policies: which one is in force, what is refused, and what is kept."""
+"""Policies: precedence, refusals, and persistence."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -95,7 +95,7 @@ def test_the_stricter_limit_of_two_policies_is_in_force(
 
 
 def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
-    """A pattern that matches everything matches its name too."""
+    """A policy for all names with `shards-per-node` does not shard the default exchange."""
     set_policy(built, "p", {"alternate-exchange": "", "shards-per-node": 0})
     assert built.vhost.in_force.sharding(built.vhost.exchanges[""]) is None
 
@@ -176,7 +176,7 @@ def test_policies_end_with_their_virtual_host(built: Built) -> None:
 
 
 def test_queues_follow_their_policies_one_by_one() -> None:
-    """With very many queues others are served in between; one that is deleted meanwhile is passed over."""
+    """With very many queues, other work is served in between; a queue deleted meanwhile is skipped."""
     later: list[Iterator[None]] = []
     topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
     topology.apply(AddVirtualHost("/"))

@@ -1,4 +1,4 @@
-"""What a queue's arguments may be. The texts were read off RabbitMQ 3.10.8."""
+"""Allowed arguments of a queue. The texts were read off RabbitMQ 3.10.8."""
 
 from typing import Any
 

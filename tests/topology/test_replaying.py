@@ -1,4 +1,4 @@
-"""A log of changes, as JSON, replayed on another node: the state is the same, and hash rings are bit for bit."""
+"""A log of changes, as JSON, replayed on a second node gives the same state; hash rings are equal bit for bit."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ from jumpmq.topology import (
 
 
 def processes() -> tuple[Topology, Topology]:
-    """Two nodes that have joined each other, with a virtual host."""
+    """Two joined nodes, with a virtual host."""
     first, second = Topology("one@host"), Topology("two@elsewhere", home=2)
     for topology in (first, second):
         for change in (AddHome(1, "one@host"), AddHome(2, "two@elsewhere"), AddVirtualHost("/")):
@@ -64,7 +64,7 @@ def test_a_refused_change_changes_nothing_and_is_refused_by_every_node(wishes: l
 
 
 class Kept:
-    """What a process has on disk: records as JSON text, in the order in which they were first put."""
+    """Records of a process on disk, as JSON text, in the order of first writes."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], str] = {}
@@ -87,7 +87,7 @@ class Kept:
         """Queues have no messages here."""
 
     def process(self, home: int) -> Topology:
-        """A process that starts from its records."""
+        """Return a process started from stored records."""
         topology = Topology(NODES[home - 1], self, home=home, shared=True)  # type: ignore[arg-type]  # without messages
         topology.restore([(*key, json.loads(value)) for key, value in self.records.items()])
         return topology
@@ -102,7 +102,7 @@ RESTARTS = st.dictionaries(st.integers(0, 50), st.integers(1, 3), max_size=4)
 def test_a_process_that_starts_from_its_own_records_goes_on_as_the_others(
     wishes: list[tuple[int, Asked]], restarts: dict[int, int]
 ) -> None:
-    """Three processes replay one log. Transient queues and rings are those of the others, bit for bit."""
+    """Three processes replay one log. Transient queues and rings are equal, bit for bit."""
     kept = {home: Kept() for home in (1, 2, 3)}
     running = {home: kept[home].process(home) for home in kept}
     joining: list[Change] = [AddHome(home, node) for home, node in enumerate(NODES, 1)]

@@ -1,4 +1,4 @@
-"""What is durable is there after a restart, and decides as before: with a real store."""
+"""Durable definitions survive a restart, and route as before: with a real store."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ Opened = Callable[[], Any]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Opened:
-    """Opens the topology kept in one directory, again and again; leaving it is a clean stop."""
+    """Opens the topology of one directory repeatedly; leaving the context is a clean stop."""
 
     @contextmanager
     def open_topology() -> Iterator[Built]:
@@ -48,7 +48,7 @@ def opened(tmp_path: Path) -> Opened:
 
 
 def placed(built: Built, exchange: str) -> dict[bytes, str]:
-    """The queue of each of many keys."""
+    """Return the queues of many keys, in order."""
     routes = built.route(exchange, *[message(str(n)) for n in range(3000)], plain=True)
     return {one.routing_key: queue.name for queue, messages in routes.queues.items() for one in messages}
 
@@ -109,7 +109,7 @@ def test_what_was_deleted_stays_deleted(opened: Opened) -> None:
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_a_key_keeps_its_queue_across_restarts(opened: Opened, removal: str) -> None:
-    """Also when the ring came about by removals, and when the queues were bound in another order than by name."""
+    """Holds also for a ring after removals, and for queues bound in an order other than by name."""
     with opened() as built:
         built.exchange("e", "x-consistent-hash", {"ring-removal": removal}, durable=True)
         for number in (7, 3, 9, 1, 5, 2):
@@ -127,7 +127,7 @@ def test_a_key_keeps_its_queue_across_restarts(opened: Opened, removal: str) -> 
 
 
 def test_keys_of_a_lost_queue_move_and_no_others(opened: Opened) -> None:
-    """A transient queue on a durable ring leaves it at the restart as if it had been unbound."""
+    """At the restart, a transient queue leaves a durable ring as after an unbinding."""
     with opened() as built:
         built.exchange("e", "x-consistent-hash", durable=True)
         for name, durable in (("a", True), ("transient", False), ("b", True), ("c", True)):
@@ -243,7 +243,7 @@ def ring(built: Built, name: str = "e") -> ConsistentHashExchange:
 
 
 def test_any_definition_may_be_missing(tmp_path: Path, opened: Opened) -> None:
-    """As after a damage: what belongs to it is left out, all else is there."""
+    """After damage, only definitions that depend on a missing definition are left out."""
     with opened() as built:
         apply = built.topology.apply
         apply(PutUser("ada", "", ("administrator",)))

@@ -1,4 +1,4 @@
-"""From exchange to exchange: bindings between them, alternate exchanges, carbon copies. Seen on RabbitMQ 3.10.8."""
+"""Routing between exchanges: bindings, alternate exchanges, carbon copies. Seen on RabbitMQ 3.10.8."""
 
 import pytest
 from tests.topology.built import Built, keys, message, message_of, shares
@@ -183,7 +183,7 @@ def test_nobody_publishes_to_an_exchange_that_is_not_there(built: Built) -> None
 
 
 def test_a_queue_pushes_what_it_is_routed(built: Built) -> None:
-    """The same message in two queues is two objects there, each numbered by its queue."""
+    """A message routed to two queues becomes two objects, each numbered by its queue."""
     first, second = built.queue("a"), built.queue("b")
     for name in "ab":
         built.bind("amq.fanout", name)

@@ -1,4 +1,4 @@
-"""Sharded exchanges, where the conformance tests do not reach: restarts, limits, and what is beyond RabbitMQ."""
+"""Sharded exchanges beyond the conformance tests: restarts, limits, and extensions of RabbitMQ."""
 
 import shutil
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def bound(built: Built, exchange: str = "x") -> list[tuple[str, str]]:
 
 @contextmanager
 def opened(directory: Path, node: str = "jumpmq@test") -> Iterator[Built]:
-    """The topology kept in a directory; leaving it is a clean stop."""
+    """Open the topology kept in a directory; leaving the context is a clean stop."""
     store = Store.open(directory, on_commit=lambda number: None)
     try:
         topology = Topology(node, store)
@@ -102,8 +102,8 @@ def test_a_predeclared_exchange_is_sharded_after_a_restart(tmp_path: Path) -> No
 
 
 def test_a_new_node_gets_shards_of_its_own(tmp_path: Path) -> None:
-    """'when a new node is added [...] the plugin will automatically create more shards on the new node': those of
-    another name stay, newly arriving messages are partitioned to all.
+    """'when a new node is added [...] the plugin will automatically create more shards on the new node':
+    shards of a different name stay, newly arriving messages are partitioned to all.
     """
     with opened(tmp_path) as built:
         built.exchange("x", "x-modulus-hash", durable=True)
@@ -189,14 +189,14 @@ class Slowly:
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> Slowly:
-    """After each step of a change others are served."""
+    """Run unrelated work after every step of a change."""
     monkeypatch.setattr(proposals, "STEPS_AT_ONCE", 1)
     monkeypatch.setattr(preparing, "FEW", 0)
     return Slowly()
 
 
 def test_of_very_many_shards_none_is_there_before_all_are() -> None:
-    """Who declares an exchange does not hold up all others until its last shard is made."""
+    """A client that declares an exchange does not hold up other clients until the last shard is made."""
     later = Slowly()
     topology = Topology("jumpmq@test", later=later)
     topology.apply(AddVirtualHost("/"))
@@ -242,7 +242,7 @@ def test_an_exchange_routes_as_before_a_new_key_until_it_routes_as_after(slowly:
 def test_a_home_that_starts_again_is_seen_as_before_or_as_after(
     slowly: Slowly, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
 ) -> None:
-    """Its transient queues and shards end, and it gets new shards, in one step."""
+    """The transient queues and shards of a restarted home end, and new shards are made, in one step."""
     monkeypatch.setattr(preparing, "FEW", few)
     topology = Topology("one@host", later=slowly)
     for change in (AddHome(1, "one@host"), AddHome(2, "two@host"), AddVirtualHost("/")):
@@ -303,7 +303,7 @@ def test_what_is_asked_for_during_a_change_waits_for_it_in_order(slowly: Slowly)
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "fanout"])
 def test_a_kill_leaves_a_change_whole_or_undone(tmp_path: Path, slowly: Slowly, kind: str) -> None:
-    """Each commit that a change's steps could begin is looked at as a crash would leave it."""
+    """Every possible commit between the steps of a change is checked as after a crash."""
     with opened(tmp_path / "kept") as built:
         built.exchange("x", kind, durable=True)
         shard(built, 3, **{"routing-key": "1"})
@@ -338,7 +338,7 @@ def test_a_kill_leaves_a_change_whole_or_undone(tmp_path: Path, slowly: Slowly, 
 
 @contextmanager
 def restarted(directory: Path) -> Iterator[Topology]:
-    """The definitions that a directory has, and nothing added."""
+    """Return the definitions in a directory, and no others."""
     store = Store.open(directory, on_commit=lambda number: None)
     topology = Topology("jumpmq@test", store)
     topology.restore(store.definitions())
@@ -347,7 +347,7 @@ def restarted(directory: Path) -> Iterator[Topology]:
 
 
 def test_an_exchange_that_goes_with_its_last_binding_survives_a_new_key(built: Built) -> None:
-    """RabbitMQ unbinds first, and so deletes it."""
+    """RabbitMQ unbinds first, and so deletes the exchange."""
     built.exchange("x", auto_delete=True)
     shard(built, 2, **{"routing-key": "a"})
     shard(built, 2, **{"routing-key": "b"})

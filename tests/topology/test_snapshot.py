@@ -1,4 +1,4 @@
-"""A snapshot: all definitions as records, from which another process becomes the same."""
+"""A snapshot: all definitions as records, sufficient for a second process to restore the state."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from jumpmq.topology.snapshot import digest_of, records_of
 
 
 def compared(topology: Topology) -> dict[str, Any]:
-    """Its state; the order of a queue's bindings in different exchanges is of no consequence."""
+    """Return the state without the order of a queue's bindings in different exchanges."""
     state = state_of(topology)
     for host in state["vhosts"].values():
         host["bindings to"] = {name: sorted(map(repr, bindings)) for name, bindings in host["bindings to"].items()}
@@ -48,7 +48,7 @@ def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], afte
 @given(st.lists(ASKED, max_size=60))
 @settings(max_examples=examples(200), deadline=None)
 def test_a_digest_follows_every_change(wishes: list[Asked]) -> None:
-    """It is the same as that of all records, whichever way they came to be."""
+    """The digest equals the digest of all records, in whatever order the changes were made."""
     topology = Topology("one@host", shared=True)
     digest = topology.records.maintain(Digest())
     for change in (AddHome(1, "one@host"), AddHome(2, "two@elsewhere"), AddVirtualHost("/")):

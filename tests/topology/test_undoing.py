@@ -1,4 +1,4 @@
-"""An import or a change of a ring that fails half-way is taken back: the definitions are as they were."""
+"""A failed import or ring change is undone: the definitions are as before."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ NEW: list[Change] = [
 
 
 def state(topology: Topology) -> dict[str, Any]:
-    """The definitions. Numbers of queues are not used again, and shards outlive the policy that made them."""
+    """Return the definitions. Numbers of queues are not used again, and shards outlive the policy that made them."""
     found = state_of(topology)
     del found["counters"]
     for host in found["vhosts"].values():
@@ -82,7 +82,7 @@ def state(topology: Topology) -> dict[str, Any]:
 
 @pytest.mark.parametrize("change", [*PRESENT, *NEW], ids=lambda change: type(change).__name__)
 def test_the_inverse_of_a_change_restores_the_definitions(change: Change) -> None:
-    """The change takes effect as an equal value, not the same object: with several processes it comes from a log."""
+    """The change takes effect as an equal value, not the same object: processes read it from a log."""
     topology = Topology("one@host")
     for present in PRESENT:
         topology.apply(present)

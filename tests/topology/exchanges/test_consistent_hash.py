@@ -34,7 +34,7 @@ def ring(built: Built, weights: dict[str, int], name: str = "e", **arguments: An
 
 
 def placed(built: Built, count: int = 2000, exchange: str = "e") -> dict[str, str]:
-    """The queue of each of many keys."""
+    """Return the queue of each of many keys."""
     routes = built.route(exchange, *[message(str(n)) for n in range(count)], plain=True)
     return {one.routing_key.decode(): queue.name for queue, messages in routes.queues.items() for one in messages}
 
@@ -62,7 +62,7 @@ def test_headers_go_where_rabbitmq_4_sends_them(built: Built, size: int) -> None
 
 
 def read(kind: str, value: Any) -> tuple[str, Any]:
-    """A field of the vectors as the protocol floor reads it."""
+    """Return a field of the vectors as the protocol layer decodes it."""
     match kind:
         case "S" | "x":
             return kind, bytes.fromhex(value)
@@ -172,7 +172,7 @@ def test_binding_a_queue_moves_keys_to_it_only(built: Built) -> None:
 
 
 def test_ring_removal_shift_moves_the_buckets_above_down(built: Built) -> None:
-    """As RabbitMQ: what is left is the ring that the remaining queues alone would make."""
+    """As in RabbitMQ: the result is the ring that the remaining queues alone would make."""
     ring(built, {f"q{n}": 1 for n in range(10)}, **{"ring-removal": "shift"})
     built.unbind("e", "q0", "1")
     ring(built, {f"q{n}": 1 for n in range(1, 10)}, "made-anew")

@@ -1,4 +1,4 @@
-"""Fanout exchanges: to everybody."""
+"""Fanout exchanges: every message goes to all bound queues."""
 
 import pytest
 from tests.topology.built import Built, message, shares

@@ -24,7 +24,7 @@ MATCHES: list[tuple[Headers, Headers | None, bool]] = [
     ({"x-match": "any"}, {"x-match": "any"}, False),
     ({"x-match": "all-with-x"}, {"a": 1}, True),
     ({"x-match": "any-with-x"}, {"x-match": "any-with-x"}, False),
-    # All must be met, which is the default.
+    # All conditions must be met: the default.
     ({"a": 1}, None, False),
     ({"a": 1}, {}, False),
     ({"a": 1}, {"a": 1}, True),
@@ -32,7 +32,7 @@ MATCHES: list[tuple[Headers, Headers | None, bool]] = [
     ({"a": 1, "b": "x"}, {"a": 1}, False),
     ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, True),
     ({"a": 1, "b": "x"}, {"a": 1, "b": "y"}, False),
-    # Any will do.
+    # Any condition suffices.
     ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
     ({"x-match": "any", "a": 1, "b": 2}, {"a": 2, "b": 2}, True),
     ({"x-match": "any", "a": 1, "b": 2}, {"a": 2}, False),
@@ -52,11 +52,11 @@ MATCHES: list[tuple[Headers, Headers | None, bool]] = [
     ({"a": [1, "b"]}, {"a": [1]}, False),
     ({"a": {"k": 1, "j": 2}}, {"a": {"k": 1, "j": 2}}, True),
     ({"a": {"k": 1, "j": 2}}, {"a": {"j": 2, "k": 1}}, False),
-    # A void condition asks for the header, whatever its value.
+    # A void condition requires the header, with any value.
     ({"a": None}, {"a": 1}, True),
     ({"a": None}, {"a": None}, True),
     ({"a": None}, {"b": 1}, False),
-    # Names that start with x- are passed over, unless x-match says otherwise.
+    # Names that start with x- are ignored, unless x-match says otherwise.
     ({"x-match": "all", "a": 1, "x-foo": 5}, {"a": 1, "x-foo": 6}, True),
     ({"x-match": "any", "x-foo": 5}, {"x-foo": 5}, False),
     ({"x-match": "all-with-x", "a": 1, "x-foo": 5}, {"a": 1}, False),

@@ -29,7 +29,7 @@ def test_routing_keys_go_where_rabbitmq_sends_them(built: Built, size: int, plai
 
 
 def test_carbon_copies_are_hashed_too(built: Built) -> None:
-    """RabbitMQ 3.10.8 sends the keys k0 to k11, each without and with a CC header, to these queues."""
+    """RabbitMQ 3.10.8 sends the keys k0 to k11, each without and with a CC header, to the queues of the table."""
     built.exchange("m", "x-modulus-hash")
     for queue in "ABC":
         built.queue(queue)

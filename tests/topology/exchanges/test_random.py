@@ -1,4 +1,4 @@
-"""Random exchanges: to one destination, any of them."""
+"""Random exchanges: every message goes to one random destination."""
 
 import pytest
 from tests.topology.built import Built, message, shares
