@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from jumpmq.queues import clock
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.fences import FencedMessages, FencingChange
 from jumpmq.queues.marks import MarkedQueue, Markers
-from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready_kinds import AnyReady, Around
+from jumpmq.queues.ready_kinds import Around
 
 
 class BarredQueue(MarkedQueue, Protocol):
@@ -51,7 +51,7 @@ class Barriers:
         """
         queue = self._queue
         ready = queue.ready
-        if queue.deleted or isinstance(ready, PrioritizedMessages):
+        if queue.deleted or ready.by_priority:
             return False
         if not isinstance(ready, FencedMessages):
             queue.ready = queue.fences = ready = FencedMessages(ready, *queue.around())

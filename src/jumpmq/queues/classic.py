@@ -11,6 +11,7 @@ from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.barriers import Barriers
 from jumpmq.queues.base import Outcome, Queue
@@ -26,7 +27,7 @@ from jumpmq.queues.length_limit import LengthLimit
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.ready_kinds import AnyReady, Around, slotted, unslotted
+from jumpmq.queues.ready_kinds import Around, slotted, unslotted
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import NAMED, carried, carrying
 from jumpmq.queues.retries import Retries, status_of
@@ -378,7 +379,7 @@ class ClassicQueue(Queue):
             self.taken.hold(messages, held)
             again = sum([message.redelivered for message in messages]) if self.returned else 0
             # With slots or priorities, the last message need not have the highest number.
-            last = messages[-1].seq if isinstance(self.ready, ReadyMessages) else highest_seq(messages)
+            last = messages[-1].seq if type(self.ready) is ReadyMessages else highest_seq(messages)
             self._count_delivered(len(messages), again, last)
         return messages
 

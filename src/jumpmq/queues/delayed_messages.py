@@ -80,7 +80,7 @@ class DelayedMessages(PrioritizedMessages):
         """The base class begins without any."""
 
     def first_expiry(self) -> float:
-        """Time at which a window needs work; 0 for never."""
+        # Time at which a window needs work.
         return self._alarms[0][0] if self._alarms else 0.0
 
     # --- coming ---
@@ -185,7 +185,6 @@ class DelayedMessages(PrioritizedMessages):
         return taken
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """As :meth:`ReadyMessages.between`, window by window: those due first in front."""
         for held in list(self._levels.values()):
             yield from held.between(first_seq, last_seq)
 
@@ -200,7 +199,7 @@ class DelayedMessages(PrioritizedMessages):
         return left
 
     def page_out(self, kept: int) -> int:
-        """Page out as :meth:`ReadyMessages.page_out`, latest due messages first. Messages due soon may stay."""
+        # The latest due messages first. Messages due soon may stay.
         done = 0
         for window, held in reversed(list(self._windows_in_order())):
             done += held.page_out(kept if window.size == FINE else 0)

@@ -8,16 +8,9 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.slots import SlottedMessages
-
-
-class ExpiringMessages(Protocol):
-    """Ready messages, from the point of view of expiry."""
-
-    def __len__(self) -> int: ...
-    def take_expired(self, now: float, count: int) -> list[Message]: ...
-    def first_expiry(self) -> float: ...
 
 
 class ExpiringQueue(Protocol):
@@ -27,7 +20,7 @@ class ExpiringQueue(Protocol):
     slots: SlottedMessages | None
 
     @property
-    def ready(self) -> ExpiringMessages: ...
+    def ready(self) -> AnyReady: ...
     def discard(self, messages: list[Message], reason: str) -> None: ...
     def wake(self, at: float) -> None: ...
 

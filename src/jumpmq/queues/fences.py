@@ -20,14 +20,15 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.any_ready import NO_SEQ, AnyReady, DividedMessages, each
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.marks import Mark
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, ignore_wait
+from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
 from jumpmq.queues.runs import body_octets
-from jumpmq.queues.slots import SlottedMessages, each, sums
+from jumpmq.queues.slots import SlottedMessages
 from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20
@@ -129,9 +130,9 @@ Waits = tuple[Fence, ...]
 """The fences of a waiting message, in the order of changes."""
 
 
-class FencedMessages:
-    """Ready messages of a queue with ordering barriers: waiting messages in lists, the rest in ``inner``. Has the
-    interface of :class:`~jumpmq.queues.ready.ReadyMessages`; only messages of ``inner`` are taken.
+class FencedMessages(DividedMessages):
+    """Ready messages of a queue with ordering barriers: waiting messages in lists, the rest in ``inner``. Only messages
+    of ``inner`` are taken, except the oldest and the expired ones.
 
     Args:
         inner: the ready messages of the queue without fences.
@@ -140,7 +141,7 @@ class FencedMessages:
 
     def __init__(
         self,
-        inner: ReadyMessages | SlottedMessages,
+        inner: AnyReady,
         reader: BatchReader | None,
         prepare: Callable[[list[Message]], None],
         account: MemoryAccount,
@@ -171,7 +172,7 @@ class FencedMessages:
         return self.inner.memory + sum([one.memory for one in self._lists.values()])
 
     @property
-    def _parts(self) -> list[ReadyMessages | SlottedMessages]:
+    def _parts(self) -> list[AnyReady]:
         return [self.inner, *self._lists.values()]
 
     # --- fences ---
@@ -280,16 +281,10 @@ class FencedMessages:
     # --- coming ---
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch at the end; read if some of its messages may wait."""
         if all(batch.last_seq < past.first_seq for past in self._pasts):
             self.inner.restore(batch, delivered_seq)
-            return
-        assert self._reader is not None
-        messages = self._reader.read(batch)
-        for message in messages:
-            message.redelivered = message.seq <= delivered_seq
-        self._prepare(messages)
-        self.extend(messages, body_octets(messages))
+        else:  # some of its messages may wait
+            super().restore(batch, delivered_seq)
 
     def extend(self, messages: list[Message], size: int) -> None:
         own, held = self._sorted(messages)
@@ -314,16 +309,17 @@ class FencedMessages:
         return self.inner.take_octets(count, most)
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """Take a range as :meth:`ReadyMessages.take_range`, from messages that do not wait."""
         return self.inner.take_range(first_seq, last_seq, count) if len(self.inner) else []
 
-    def take_oldest(self, count: int) -> list[Message]:
-        """Take the oldest messages of the queue, including waiting ones."""
+    def take_oldest(self, count: int, last_seq: int = NO_SEQ) -> list[Message]:
+        # Waiting messages, too.
         taken: list[Message] = []
         while len(taken) < count and (parts := [part for part in self._parts if len(part)]):
             parts.sort(key=lambda part: part.first_seq())
+            if parts[0].first_seq() > last_seq:
+                break
             upto = parts[1].first_seq() - 1 if len(parts) > 1 else NO_SEQ
-            taken += parts[0].take_oldest(count - len(taken), upto)
+            taken += parts[0].take_oldest(count - len(taken), min(upto, last_seq))
         return taken
 
     def take_expired(self, now: float, count: int) -> list[Message]:
@@ -334,14 +330,8 @@ class FencedMessages:
 
     # --- looking ---
 
-    def first_seq(self) -> int:
-        return min(part.first_seq() for part in self._parts if len(part))
-
     def first_expiry(self) -> float:
         return min((at for part in self._parts if len(part) and (at := part.first_expiry())), default=0.0)
-
-    def count_upto(self, last_seq: int) -> int:
-        return sum(part.count_upto(last_seq) for part in self._parts)
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         merged = merge(*(each(part, first_seq, last_seq) for part in self._parts if len(part)), key=lambda one: one.seq)
@@ -350,19 +340,10 @@ class FencedMessages:
     def front(self) -> Message | None:
         return self.inner.front()
 
-    def in_memory(self) -> tuple[int, int]:
-        return sums(part.in_memory() for part in self._parts)
-
-    def spilled(self) -> tuple[int, int]:
-        return sums(part.spilled() for part in self._parts)
-
-    def measure(self, segments: int) -> bool:
-        return False not in [part.measure(segments) for part in self._parts]
-
     # --- leaving, and memory ---
 
     def leave(self) -> AllLeftovers:
-        left = AllLeftovers([part.leave() for part in self._parts])
+        left = super().leave()
         for ready in self._lists.values():
             ready.close()
         self._lists.clear()
@@ -370,13 +351,11 @@ class FencedMessages:
         return left
 
     def close(self) -> None:
-        for part in self._parts:
-            part.close()
+        super().close()
         self._pasts.clear()
-        self._prepare, self._arrived = for_nobody, ignore_wait
 
     def page_out(self, kept: int) -> int:
-        """Page out as :meth:`ReadyMessages.page_out`; waiting messages are paged completely."""
+        # Waiting messages are paged completely.
         done = 0
         for ready in self._lists.values():
             done += ready.page_out(0)

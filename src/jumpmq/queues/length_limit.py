@@ -1,22 +1,8 @@
 """The length limit of a queue (``x-max-length``, ``x-max-length-bytes``, ``x-overflow``)."""
 
-from typing import Protocol
-
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.arguments import Limits
-
-
-class Counted(Protocol):
-    """Ready messages.
-
-    Attributes:
-        size: octets of their bodies.
-    """
-
-    def __len__(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def take_oldest(self, count: int) -> list[Message]: ...
 
 
 class LengthLimit:
@@ -40,13 +26,13 @@ class LengthLimit:
         """Return the length limit among a queue's limits; None without one."""
         return cls(limits) if limits.max_length is not None or limits.max_length_bytes is not None else None
 
-    def is_exceeded(self, ready: Counted) -> bool:
+    def is_exceeded(self, ready: AnyReady) -> bool:
         """Return True if there are more messages than allowed."""
         return (self._most is not None and len(ready) > self._most) or (
             self._most_octets is not None and ready.size > self._most_octets
         )
 
-    def take_overflow(self, ready: Counted, count: int) -> list[Message]:
+    def take_overflow(self, ready: AnyReady, count: int) -> list[Message]:
         """Take up to ``count`` of the oldest messages, as long as there are more than allowed."""
         taken: list[Message] = []
         while len(taken) < count and self.is_exceeded(ready):

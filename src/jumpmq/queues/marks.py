@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.priorities import PrioritizedMessages
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.slots import SlottedMessages
 
 
@@ -51,14 +51,6 @@ class Mark:
         self.leave(self.left)
 
 
-class InOrder(Protocol):
-    """Ready messages of a queue that delivers by number."""
-
-    def __len__(self) -> int: ...
-    def first_seq(self) -> int: ...
-    def count_upto(self, last_seq: int) -> int: ...
-
-
 class MarkedQueue(Protocol):
     """A queue, from the point of view of its markers; see :class:`~jumpmq.queues.classic.ClassicQueue`."""
 
@@ -69,7 +61,7 @@ class MarkedQueue(Protocol):
     unacknowledged_count: int
 
     @property
-    def ready(self) -> InOrder | PrioritizedMessages: ...
+    def ready(self) -> AnyReady: ...
     @property
     def next_seq(self) -> int: ...
     @property
@@ -132,10 +124,10 @@ class Markers:
         self._leave(lambda mark: mark.left)
 
     @property
-    def _in_order(self) -> InOrder | None:
+    def _in_order(self) -> AnyReady | None:
         """Return the ready messages; None with priorities, which do not keep the order of numbers."""
         ready = self._queue.ready
-        return None if isinstance(ready, PrioritizedMessages) else ready
+        return None if ready.by_priority else ready
 
     def _count_upto(self, mark: Mark) -> int:
         ready = self._in_order

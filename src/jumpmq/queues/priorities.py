@@ -7,19 +7,18 @@ Two rules choose between priorities. A classic queue (``x-max-priority``) takes 
 has two priorities, and lets neither wait for long.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
 from itertools import chain, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.any_ready import DividedMessages
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
-from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import ReadyMessages, for_nobody, ignore_wait
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, by_priority
-from jumpmq.store import Batch
 from jumpmq.store.layout import octets
 
 LAST_NORMAL = 4
@@ -30,12 +29,14 @@ _OF_HIGH = 2
 """Messages of the higher priority taken per older one."""
 
 
-class PrioritizedMessages:
-    """Ready messages, highest priority first. Interface as :class:`ReadyMessages`.
+class PrioritizedMessages(DividedMessages):
+    """Ready messages, highest priority first.
 
     Args:
         highest: maximum priority; higher ones count as this, and messages without a priority as 0.
     """
+
+    by_priority = True
 
     def __init__(
         self,
@@ -54,6 +55,10 @@ class PrioritizedMessages:
 
     def __len__(self) -> int:
         return sum(map(len, self._levels.values()))
+
+    @property
+    def _parts(self) -> Collection[ReadyMessages]:
+        return self._levels.values()
 
     @property
     def size(self) -> int:
@@ -77,15 +82,6 @@ class PrioritizedMessages:
             level = self._levels[priority] = ReadyMessages(self._reader, self._prepare, self._account, self._arrived)
             self._levels = dict(sorted(self._levels.items(), reverse=True))
         return level
-
-    def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch at the end. The batch is read, as priorities are in messages."""
-        assert self._reader is not None
-        messages = self._reader.read(batch)
-        for message in messages:
-            message.redelivered = message.seq <= delivered_seq
-        self._prepare(messages)
-        self.extend(messages, 0)
 
     def extend(self, messages: list[Message], size: int) -> None:
         for level, group in self._split(messages):
@@ -117,9 +113,6 @@ class PrioritizedMessages:
     def take_expired(self, now: float, count: int) -> list[Message]:
         return self._take(count, lambda level, left: level.take_expired(now, left))
 
-    def take_oldest(self, count: int) -> list[Message]:
-        return self.take(count)
-
     def _take(self, count: int, take: Callable[[ReadyMessages, int], list[Message]]) -> list[Message]:
         taken: list[Message] = []
         for level in self._levels.values():
@@ -130,7 +123,6 @@ class PrioritizedMessages:
     # --- looking ---
 
     def first_expiry(self) -> float:
-        """Time of the first expiry among the fronts of all priorities; 0 for never."""
         return min((at for level in self._levels.values() if len(level) and (at := level.first_expiry())), default=0.0)
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
@@ -138,36 +130,15 @@ class PrioritizedMessages:
             yield from level.between(first_seq, last_seq)
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Yield messages as :meth:`between`, ordered by number in spite of priorities."""
         levels = (chain.from_iterable(level.between(first_seq, last_seq)) for level in list(self._levels.values()))
         merged = merge(*levels, key=attrgetter("seq"))
         return iter(lambda: list(islice(merged, RUN)), [])
 
     def front(self) -> Message | None:
-        """Return the first message of the highest priority, if in memory."""
         return next((level.front() for level in self._levels.values() if len(level)), None)
 
-    def in_memory(self) -> tuple[int, int]:
-        return _sums(level.in_memory() for level in self._levels.values())
-
-    def spilled(self) -> tuple[int, int]:
-        return _sums(level.spilled() for level in self._levels.values())
-
-    def measure(self, segments: int) -> bool:
-        return all(level.measure(segments) for level in self._levels.values())
-
-    # --- leaving, and memory ---
-
-    def leave(self) -> AllLeftovers:
-        return AllLeftovers([level.leave() for level in self._levels.values()])
-
-    def close(self) -> None:
-        for level in self._levels.values():
-            level.close()
-        self._prepare, self._arrived = for_nobody, ignore_wait
-
     def page_out(self, kept: int) -> int:
-        """As :meth:`ReadyMessages.page_out`, the lowest priority first."""
+        # The lowest priority first.
         for level in reversed(self._levels.values()):
             if done := level.page_out(kept):
                 return done
@@ -284,8 +255,3 @@ class WeightedMessages(PrioritizedMessages):
             return self._back.front()
         next_ones = self._next(1)
         return None if next_ones is None else next_ones[0].front()
-
-
-def _sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    found = list(pairs)
-    return sum(first for first, _ in found), sum(second for _, second in found)

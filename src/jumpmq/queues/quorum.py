@@ -69,11 +69,11 @@ class QuorumQueue(ClassicQueue):
             self.ready = self.ready.normal
 
     def _expect_priorities(self) -> None:
-        if isinstance(self.ready, ReadyMessages):
+        if type(self.ready) is ReadyMessages:
             self.ready = WeightedMessages(*self.around(), self.ready)
 
     def _enter(self, messages: list[Message]) -> None:
-        if isinstance(self.ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
+        if type(self.ready) is ReadyMessages and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
             self._expect_priorities()
             if self._journal is not None:
                 self._journal.put(PRIORITIES, str(self.id), True)

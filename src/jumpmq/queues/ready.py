@@ -24,6 +24,7 @@ from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues._lanes import Lane
+from jumpmq.queues.any_ready import NO_SEQ, AnyReady
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.head import RUN, Head, bounds
@@ -55,9 +56,6 @@ a batch, like the messages of a segment.
 """
 
 
-NO_SEQ = 1 << 63
-"""A number above all message numbers."""
-
 NONE: deque[BatchSegment] = deque()
 """Shared empty tail. Most queues never have segments, and an empty deque takes 600 octets."""
 
@@ -65,7 +63,7 @@ NONE_RETURNED = ReturnedMessages()
 """Shared empty instance; never filled."""
 
 
-class ReadyMessages:
+class ReadyMessages(AnyReady):
     """Ready messages, lowest ``seq`` first.
 
     Args:
@@ -75,16 +73,15 @@ class ReadyMessages:
         arrived: called when messages have arrived for which :meth:`take_octets` did not wait.
         head: initial messages in memory, in order; empty by default. The caller sets ``size`` and ``memory``
             accordingly.
-
-    Attributes:
-        size: octets of all ready bodies.
-        memory: memory of the messages here in octets, by :func:`~jumpmq.queues.memory.held_octets`.
     """
 
     __slots__ = (
         "_account", "_ahead", "_arrived", "_awaited", "_cut", "_dropped", "_head", "_inexact", "_prepare", "_reader",
         "_returned", "_tail", "_tail_count", "_unstored", "_unwritten", "memory", "size",
     )  # fmt: skip
+
+    size: int
+    memory: int
 
     def __init__(
         self,
@@ -119,7 +116,7 @@ class ReadyMessages:
         return not self._tail and not self._returned.seqs
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch at the end, without reading it; messages up to ``delivered_seq`` were delivered before."""
+        # Without reading it.
         segment = BatchSegment.stored(batch, delivered_seq)
         self._append(segment)
         self.size += segment.size
@@ -127,7 +124,6 @@ class ReadyMessages:
         self._inexact += not segment.exact
 
     def extend(self, messages: list[Message], size: int) -> None:
-        """Add messages at the end; ``size`` is the octets of their bodies."""
         self.size += size
         self._charge(held_octets(messages))
         # The tail comes behind the head: with a tail, new messages belong to the end of the tail.
@@ -194,23 +190,13 @@ class ReadyMessages:
     # --- taking ---
 
     def take(self, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages from the front."""
         while self._head.count < count and self._tail:
             self._load()
         taken = self._pop(count)
         self._release(taken)
         return taken
 
-    def take_oldest(self, count: int, last_seq: int = NO_SEQ) -> list[Message]:
-        """Remove and return messages dropped by a length limit, at most up to ``last_seq``."""
-        return self.take(count) if last_seq == NO_SEQ else self.take_range(0, last_seq, count)
-
     def take_octets(self, count: int, most: int) -> list[Message]:
-        """As :meth:`take`, but only as many messages as hold ``most`` octets of bodies, routing keys and properties; at
-        least one, if any is in memory.
-
-        If no message is in memory, the next ones are being read; ``arrived`` is called afterwards.
-        """
         if not self._head.count and self._tail and (self._returned or not self._read_ahead()):
             self._load()
         taken = self._pop(count)
@@ -248,7 +234,6 @@ class ReadyMessages:
             self._arrived()
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
         if first_seq <= self.first_seq():
             return self._take_until(last_seq, count)
         taken = self._head.take_range(first_seq, last_seq, count)
@@ -345,7 +330,6 @@ class ReadyMessages:
         return taken
 
     def take_expired(self, now: float, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages at the front that expire by ``now``."""
         taken: list[Message] = []
         while len(taken) < count and 0.0 < self.first_expiry() <= now:
             if not self._head.count and self._tail:
@@ -397,7 +381,6 @@ class ReadyMessages:
         self._account.charge("ready", octets)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Return messages to the former positions."""
         messages = sorted(messages, key=_seq)
         self._charge(held_octets(messages))
         self.size += body_octets(messages)
@@ -417,12 +400,11 @@ class ReadyMessages:
     # --- looking ---
 
     def first_seq(self) -> int:
-        """Return the number of the first message; the collection must not be empty."""
         in_order = self._first_seq_in_order()
         return min(in_order, self._returned.first_seq) if self._returned.seqs else in_order
 
     def count_upto(self, last_seq: int) -> int:
-        """Return the number of messages up to ``last_seq``; reads at most one segment."""
+        # Reads at most one segment.
         count = sum(1 for seq in self._returned.seqs if seq <= last_seq)
         head, seq = self._head, 0
         while head.count and seq <= last_seq and head.last.seq >= seq:
@@ -447,7 +429,6 @@ class ReadyMessages:
         return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
-        """Return the expiry of the first message; 0 for none. A stored message may be read, but stays in the store."""
         if self._head.count or self._returned.seqs or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
@@ -465,9 +446,6 @@ class ReadyMessages:
         return found[0] if found else None
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Yield the messages from ``first_seq`` to ``last_seq``, in order, at most ``RUN`` at once. Stored messages
-        are read temporarily.
-        """
         in_order = self._in_order(first_seq, last_seq)
         if self._returned.seqs:
             merged = merge(chain.from_iterable(in_order), list(self._returned), key=_seq)
@@ -507,22 +485,18 @@ class ReadyMessages:
             yield self._messages(BatchSegment(message.batch, [message], 0).forgotten()) if paged else [message]
 
     def front(self) -> Message | None:
-        """Return the first message, if in memory."""
         return self.first() if self._head.count or (self._returned and not self._tail) else None
 
     def in_memory(self) -> tuple[int, int]:
-        """Return number and octets of bodies of messages in memory."""
         stored = [segment for segment in self._tail if segment.messages is None]
         count = len(self) - sum([segment.count for segment in stored])
         return count, self.size - sum([segment.size for segment in stored]) - self._dropped
 
     def spilled(self) -> tuple[int, int]:
-        """Return number and octets of bodies of messages stored only for lack of memory."""
         spilled = [one for one in self._tail if one.messages is None and not one.persistent]
         return sum(one.count for one in spilled), sum(one.size for one in spilled)
 
     def measure(self, segments: int) -> bool:
-        """Measure up to ``segments`` segments with estimated sizes; return True if all sizes are exact."""
         if self._inexact:
             for segment in islice((one for one in self._tail if not one.exact), segments):
                 self._measured(segment, body_octets(self._messages(segment)))
@@ -536,7 +510,6 @@ class ReadyMessages:
     # --- leaving ---
 
     def leave(self) -> Leftovers:
-        """Remove and return all messages, to be dropped in steps."""
         left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
         self._returned, self._head = NONE_RETURNED, Head()
@@ -545,20 +518,12 @@ class ReadyMessages:
         return left
 
     def close(self) -> None:
-        """Drop references to the deleted queue: a circle would wait for a full garbage collection."""
-        self._prepare, self._arrived, self._ahead = for_nobody, ignore_wait, None
+        super().close()
+        self._ahead = None
 
     # --- memory ---
 
     def page_out(self, kept: int) -> int:
-        """Run one step: move messages from the head to the tail, or drop stored messages from memory.
-
-        Args:
-            kept: octets of memory at the front that may stay, because they are delivered next.
-
-        Returns:
-            The progress: messages moved plus octets freed; 0 if nothing is left to do for now.
-        """
         done = 0 if self._cut >= CUT_AT_ONCE and self._account.tight else self._shorten_head(kept)
         if not done:
             done = self._shed()
@@ -676,11 +641,3 @@ def _end_of_batch(messages: list[Message]) -> int:
     if batch is None or batch is messages[-1].batch or batch.first_seq == messages[0].seq:
         return 0
     return next(place for place, message in enumerate(messages) if message.batch is not batch)
-
-
-def for_nobody(messages: list[Message]) -> None:
-    """Discard messages read back only to be dropped."""
-
-
-def ignore_wait() -> None:
-    """Do nothing: the queue of messages being read is deleted."""

@@ -5,13 +5,10 @@ from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
-from jumpmq.queues.fences import FencedMessages
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.slots import DEFAULT_KEY, SlottedMessages
-
-AnyReady = ReadyMessages | PrioritizedMessages | SlottedMessages | FencedMessages
 
 
 class Around(NamedTuple):

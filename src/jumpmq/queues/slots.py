@@ -17,7 +17,7 @@ ring of a :class:`Share`; messages are taken round that ring. Other slots are in
 All slots are in one share, except slots given to other shares (:meth:`SlottedMessages.give`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
@@ -29,13 +29,13 @@ from jumpmq.amqp.messages import Message, hash_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import xxh64
 from jumpmq.queues._lanes import Lanes, Share
+from jumpmq.queues.any_ready import NO_SEQ, AnyReady, each, sums
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, ignore_wait
+from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
 from jumpmq.queues.runs import body_octets, by_slot, set_slots
-from jumpmq.store import Batch
 from jumpmq.store.layout import octets
 
 __all__ = ["MAX_SLOTS", "Share", "SlotFigures", "SlotState", "SlottedMessages"]
@@ -170,8 +170,8 @@ class _Fronts:
         return heap[0] if heap else None
 
 
-class SlottedMessages:
-    """Ready messages in slots. Interface as :class:`ReadyMessages`.
+class SlottedMessages(AnyReady):
+    """Ready messages in slots.
 
     Taken messages count as unacknowledged in their slot until :meth:`settled`; messages that leave undelivered
     (:meth:`take_expired`, :meth:`take_oldest`) do not.
@@ -219,7 +219,6 @@ class SlottedMessages:
 
     @property
     def size(self) -> int:
-        """Octets of all ready bodies."""
         return self._lanes.size + self._size
 
     @property
@@ -312,15 +311,6 @@ class SlottedMessages:
 
     # --- coming ---
 
-    def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch at the end. The batch is read, because keys are in the messages."""
-        assert self._reader is not None
-        messages = self._reader.read(batch)
-        for message in messages:
-            message.redelivered = message.seq <= delivered_seq
-        self._prepare(messages)
-        self.extend(messages, 0)
-
     def keys_of(self, messages: list[Message]) -> list[bytes]:
         """Return the keys by which messages are assigned to slots."""
         keys = self._key.keys(messages)
@@ -363,9 +353,7 @@ class SlottedMessages:
         return self._take(count, 1 << 62, self.share if share is None else share, ReadyMessages.take)
 
     def take_octets(self, count: int, most: int, share: Share | None = None) -> list[Message]:
-        """As :meth:`take`, but only as many messages as hold ``most`` octets, and only from memory; see
-        :class:`ReadyMessages`.
-        """
+        """As :meth:`AnyReady.take_octets`, of a share as :meth:`take`."""
         return self._take(count, most, self.share if share is None else share, None)
 
     def _take(
@@ -431,7 +419,6 @@ class SlottedMessages:
         return taken
 
     def take_expired(self, now: float, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages at the fronts of slots that expire by ``now``."""
         taken: list[Message] = []
         while len(taken) < count and (first := self._first_to_expire()) is not None and first[0] <= now:
             ready = self._apart(first[1])
@@ -455,13 +442,11 @@ class SlottedMessages:
         return self._by_seq
 
     def first_seq(self) -> int:
-        """Return the number of the oldest message; the collection must not be empty."""
         first = self._fronts().first()
         assert first is not None
         return int(first[0])
 
     def count_upto(self, last_seq: int) -> int:
-        """Return the number of messages up to ``last_seq``."""
         self._all_apart()
         return sum(ready.count_upto(last_seq) for ready in self._lists.values())
 
@@ -474,7 +459,6 @@ class SlottedMessages:
         return self._by_expiry.first()
 
     def first_expiry(self) -> float:
-        """Time of the first expiry among the fronts of all slots; 0 for never."""
         first = self._first_to_expire()
         return 0.0 if first is None else first[0]
 
@@ -533,9 +517,6 @@ class SlottedMessages:
     def spilled(self) -> tuple[int, int]:
         return sums(ready.spilled() for ready in self._lists_apart())
 
-    def measure(self, segments: int) -> bool:
-        return True  # all batches were read
-
     # --- leaving, and memory ---
 
     def leave(self) -> AllLeftovers:
@@ -553,10 +534,10 @@ class SlottedMessages:
     def close(self) -> None:
         for ready in self._lists.values():
             ready.close()
-        self._prepare, self._arrived = for_nobody, ignore_wait
+        super().close()
 
     def page_out(self, kept: int) -> int:
-        """Page out as :meth:`ReadyMessages.page_out`, slot by slot, with a part of ``kept`` per slot."""
+        # Slot by slot, with a part of ``kept`` per slot.
         filled = [slot for slot in range(self.slots) if self._ready(slot)]
         done, each = 0, kept // max(len(filled), 1)
         # Behind the slot where the last step has ended, so that all slots have their turn.
@@ -566,15 +547,3 @@ class SlottedMessages:
                 self._paged_last += place + 1
                 break
         return done
-
-
-def each(ready: "ReadyMessages | SlottedMessages", first_seq: int, last_seq: int) -> Iterator[Message]:
-    """Yield the messages of a list numbered ``first_seq`` to ``last_seq``."""
-    for messages in ready.between(first_seq, last_seq):
-        yield from messages
-
-
-def sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return the sums of the first, and of the second numbers of pairs."""
-    found = list(pairs)
-    return sum(first for first, _ in found), sum(second for _, second in found)

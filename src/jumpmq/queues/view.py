@@ -6,9 +6,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.any_ready import AnyReady
 from jumpmq.queues.fences import FencedMessages
-from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready_kinds import AnyReady
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,9 +97,7 @@ class ReadyView(View):
         return self._ready.between(first_seq, last_seq)
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self._ready
-        in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
-        return in_sequence(first_seq, last_seq)
+        return self._ready.in_sequence(first_seq, last_seq)
 
     def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         ready = self._ready if self._fences is None else self._fences.inner
@@ -108,7 +105,7 @@ class ReadyView(View):
 
     @property
     def by_priority(self) -> bool:
-        return isinstance(self._ready, PrioritizedMessages)
+        return self._ready.by_priority
 
     def lowest_takeable(self, last_seq: int) -> int | None:
         if self._fences is None:
