@@ -1,4 +1,4 @@
-"""Stores for queues that page."""
+"""Stores for queues with paging."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,7 +8,7 @@ from jumpmq.queues.consumer import Rows
 
 
 class Taker:
-    """A consumer that keeps what it gets until told otherwise."""
+    """A consumer that holds deliveries until told to settle."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ def message(body: bytes, *, persistent: bool = False) -> Message:
 
 
 def push(queue: ClassicQueue, *bodies: bytes) -> list[bytes]:
-    """Publish to a queue; returns the bodies of what was refused."""
+    """Publish to a queue; return the bodies of refused messages."""
     return [refused.body for refused in queue.push([message(body) for body in bodies])]
 
 
 def ready(queue: ClassicQueue) -> list[bytes]:
-    """What waits in a queue."""
+    """Return the bodies of the ready messages."""
     return [message.body for message in queue.peek(0, queue.next_seq)]

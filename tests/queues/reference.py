@@ -1,4 +1,4 @@
-"""What queues do with runs of messages: the specification of the compiled kernel, in plain Python."""
+"""Reference implementation of the compiled kernel for runs of messages, in plain Python."""
 
 import struct
 from array import array
@@ -13,10 +13,10 @@ C = TypeVar("C")
 
 
 def untracked(container: C) -> C:
-    """The container, a list or deque of what is in no circle (messages, numbers): the collector looks into it no more.
+    """Return a list or deque without cycles (messages, numbers), excluded from garbage collection.
 
-    A young one would be looked into by each of its collections, for 200 ms where it holds ten million messages. (Here
-    it still is: plain Python cannot say so.)
+    Each collection would scan a young container, for 200 ms with ten million messages. (The plain Python
+    version changes nothing: Python has no such call.)
     """
     return container
 
@@ -27,23 +27,23 @@ def body_octets(messages: list[Any]) -> int:
 
 
 def of_body(messages: list[Any], body: bytes) -> list[Any]:
-    """The messages whose body is this very object."""
+    """Return the messages with this very body object."""
     return [message for message in messages if message.body is body]
 
 
 def persistent(messages: list[Any]) -> list[Any]:
-    """The persistent ones; where all are, the very list."""
+    """Return the persistent messages; the given list itself if all messages are persistent."""
     found = [message for message in messages if message.persistent]
     return messages if len(found) == len(messages) else found
 
 
 def carries(messages: list[Any], name: bytes) -> bool:
-    """Whether the properties of a message may have a header of that name."""
+    """Return True if the properties of a message may have a header with the given name."""
     return any(name in message.properties for message in messages)
 
 
 def enter_queue(messages: list[Any], queue: Any, first_seq: int) -> list[Any]:
-    """Make messages a queue's own, numbered from ``first_seq``; those that already are in a queue are copied."""
+    """Assign messages to a queue, numbered from ``first_seq``; messages already in a queue are copied."""
     entered = []
     for seq, message in enumerate(messages, first_seq):
         own = message
@@ -57,16 +57,17 @@ def enter_queue(messages: list[Any], queue: Any, first_seq: int) -> list[Any]:
 
 
 def set_consumer(messages: list[Any], consumer: Any) -> None:
-    """Note who holds the messages unacknowledged."""
+    """Set the consumer that holds the messages unacknowledged."""
     for message in messages:
         message.consumer = consumer
 
 
 def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list[Any]:
-    """Take what has these tags out of its pieces, up to the first tag that is unknown; empty pieces go.
+    """Remove and return the messages with the given tags, up to the first unknown tag; empty pieces are
+    removed.
 
     Args:
-        pieces: dictionaries by tag, by what the tags have in common: all but the ``bits`` low ones.
+        pieces: dictionaries by tag, keyed by the tags' high bits: all except the ``bits`` low bits.
     """
     claimed: list[Any] = []
     for tag in tags:
@@ -81,13 +82,12 @@ def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list
 
 
 def packed_seqs(messages: list[Any]) -> bytes:
-    """Their numbers, in eight octets each, the highest first."""
+    """Return the numbers of the messages, in eight octets each, the highest first."""
     return b"".join(message.seq.to_bytes(8) for message in messages)
 
 
 def claim_packed(pieces: dict[int, dict[int, Any]], packed: bytes, begin: int, bits: int) -> list[Any]:
-    """As :func:`claim`, of the tags that :func:`packed_seqs` has made of them from ``packed[begin]`` on; those that are
-    unknown are passed over."""
+    """As :func:`claim`, for tags packed by :func:`packed_seqs`, from ``packed[begin]`` on; skip unknown tags."""
     claimed = []
     for at in range(begin, len(packed) - 7, 8):
         claimed += claim(pieces, [int.from_bytes(packed[at : at + 8])], bits)
@@ -95,12 +95,12 @@ def claim_packed(pieces: dict[int, dict[int, Any]], packed: bytes, begin: int, b
 
 
 def split_upto(waiting: dict[int, Any], last: int) -> dict[int, Any]:
-    """Take what has a delivery tag up to ``last`` out of a dictionary that is in the order of tags."""
+    """Remove and return the entries with a delivery tag up to ``last``; the dictionary is in the order of tags."""
     return {tag: waiting.pop(tag) for tag in list(takewhile(last.__ge__, waiting))}
 
 
 def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
-    """The messages in runs with the same consumer and queue, as (consumer, queue, messages)."""
+    """Return runs of messages with equal consumer and queue, as (consumer, queue, messages)."""
     runs: list[tuple[Any, Any, list[Any]]] = []
     for message in messages:
         if not runs or runs[-1][0] is not message.consumer or runs[-1][1] is not message.queue:
@@ -110,7 +110,7 @@ def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
 
 
 def settle_stored(messages: list[Any]) -> None:
-    """Tell the batches of those messages that are stored that they are gone for good."""
+    """Report the stored messages as settled to their batches."""
     batch, first, last = None, 0, -2
     for message in messages:
         if message.batch is batch and message.seq == last + 1:
@@ -124,7 +124,7 @@ def settle_stored(messages: list[Any]) -> None:
 
 
 def by_priority(messages: list[Any], highest: int, above: int = 0) -> dict[int, list[Any]]:
-    """The messages by how much their priority, 0 where they have none, is above ``above``: 0 to ``highest``."""
+    """Return the messages by priority (default 0) minus ``above``, limited to 0 to ``highest``."""
     groups: dict[int, list[Any]] = {}
     for message in messages:
         priority = min(max((Properties.parse(message.properties).priority or 0) - above, 0), highest)
@@ -133,7 +133,7 @@ def by_priority(messages: list[Any], highest: int, above: int = 0) -> dict[int, 
 
 
 def by_destination(items: list[Any], places: list[int], order: list[Any]) -> dict[Any, list[Any]]:
-    """The items by their destination, given for each by its place in ``order``."""
+    """Return the items by destination; ``places`` has each item's index in ``order``."""
     if len(items) == 1:
         return {order[places[0]]: items}
     groups: dict[Any, list[Any]] = {}
@@ -143,17 +143,17 @@ def by_destination(items: list[Any], places: list[int], order: list[Any]) -> dic
 
 
 def set_slots(messages: list[Any], keys: list[bytes] | None, slots: int, seed: int) -> None:
-    """Note in each message which of the slots its key falls into: XXH64 of the key, modulo the slots.
+    """Set the slot of each message: XXH64 of the key, modulo the number of slots.
 
     Args:
-        keys: of each message; None is its routing key.
+        keys: the key of each message; None for the routing keys.
     """
     for message, key in zip(messages, keys or (message.routing_key for message in messages), strict=True):
         message.slot = xxh64(key, seed) % slots
 
 
 def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
-    """The messages by their slot."""
+    """Return the messages by slot."""
     groups: dict[int, list[Any]] = {}
     for message in messages:
         groups.setdefault(message.slot, []).append(message)
@@ -161,33 +161,35 @@ def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
 
 
 def ends_of_runs(messages: list[Any]) -> list[int]:
-    """The places behind runs of messages of one batch that are all redelivered or none of them."""
+    """Return the end indexes of runs of messages with equal batch and equal ``redelivered``."""
     runs = groupby(messages, key=lambda message: (id(message.batch), message.redelivered))
     return list(accumulate(len(list(run)) for _, run in runs))
 
 
 def last_redelivered(messages: list[Any]) -> int:
-    """The number of the last message that is redelivered, 0 where there is none."""
+    """Return the number of the last redelivered message, 0 without one."""
     return next((message.seq for message in reversed(messages) if message.redelivered), 0)
 
 
 def highest_seq(messages: list[Any]) -> int:
-    """The highest number of messages, 0 where there are none."""
+    """Return the highest number of the messages, 0 without messages."""
     return max((message.seq for message in messages), default=0)
 
 
 def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
-    """Take from the front of a list the messages that have all in common but times, routing keys, properties and
-    bodies, and follow each other in number; as columns.
+    """Remove messages that differ only in times, keys, properties and bodies from the front, and return
+    columns.
+
+    The messages have consecutive numbers.
 
     Args:
-        paged: the object that stands for a body that is not in memory.
-        least: fewer messages are not worth it, and None is returned.
+        paged: placeholder object of a body outside of memory.
+        least: minimum number of messages; None is returned for fewer.
         most: octets of binary columns, give or take 255 messages.
 
     Returns:
-        a message with what they have in common, the number and the time of the first; how many they are; octets of
-        bodies, routing keys and properties; times in microseconds; expiries, nothing where none expires;
+        a message with the common fields, and the number and time of the first message; number of messages; octets of
+        bodies, routing keys and properties; times in microseconds; expiries, empty without expiry;
         offsets and octets of bodies, routing keys and properties; runs of stored messages: batch, first, last number.
     """
     alike = 0
@@ -252,17 +254,17 @@ def from_layout(like: Any, count: int, times: bytearray, expiries: bytearray, bi
 
 
 PACKED = struct.Struct("=dIIBBB5x")
-"""Seconds to live, -1 for ever; octets of body, properties, routing key and exchange; whether it is persistent."""
+"""Seconds to live, -1 for ever; octets of body, properties, routing key and exchange; 1 if persistent."""
 
 APART = 16384
-"""Octets from which on a body is a buffer of its own, and not copied."""
+"""Minimum octets of a body that gets a separate buffer, without a copy."""
 
 
 def pack(messages: list[Any], now: float) -> list[bytes]:
-    """Messages as octets, for another process of this machine: buffers that follow each other.
+    """Encode messages for another process of this machine, as consecutive buffers.
 
     Args:
-        now: by the clock of ``expires_at``: what is left of a message's time to live is told.
+        now: time by the clock of ``expires_at``; the remaining time to live is encoded.
     """
     buffers, run = [], b""
     for message in messages:
@@ -279,10 +281,11 @@ def pack(messages: list[Any], now: float) -> list[bytes]:
 
 
 def unpack(octets: Any, at: int, count: int, published_at: float, now: float) -> tuple[list[Any], int]:
-    """The inverse of :func:`pack`: so many messages from ``at`` on, and where they end.
+    """Decode ``count`` messages from offset ``at`` on, the inverse of :func:`pack`; return messages and end
+    offset.
 
     Raises:
-        ValueError: there are fewer octets.
+        ValueError: the octets end early.
     """
     messages = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""What leaves memory and is read back: how much at one stretch."""
+"""Limits of octets dropped from memory and read back at once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
 
 def stored(opened: Opened) -> list[Message]:
-    """Messages on disk, each with a header of 50,000 octets and a body of one."""
+    """Return messages on disk, each with a header of 50,000 octets and a body of one octet."""
     messages = []
     for number in range(COUNT):
         properties = Properties(headers=[Field("large", "S", f"{number:0{HEADER}}")]).encode()

@@ -1,4 +1,4 @@
-"""The classic queue as its users see it: order, turns, limits, and what becomes of messages that do not stay."""
+"""The classic queue as its users see it: order, consumers in turn, limits, dead-lettered and expired messages."""
 
 import time
 from dataclasses import replace
@@ -17,7 +17,7 @@ from jumpmq.queues.memory import MemoryAccount
 
 
 class DeadLetters:
-    """Keeps the messages that left a queue undelivered."""
+    """Keeps messages that left a queue undelivered."""
 
     behind = False
 
@@ -218,7 +218,7 @@ def test_a_single_active_consumer_has_an_heir() -> None:
 
 
 def test_large_messages_are_handed_over_a_few_at_a_time(queue: ClassicQueue) -> None:
-    """However many a consumer would take: what is handed over at once is encoded and buffered at once."""
+    """A batch of large messages is small, whatever the consumers' capacity: it is encoded and buffered at once."""
 
     class Slow(Taker):
         def deliver(self, messages: list[Message]) -> None:

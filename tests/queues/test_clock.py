@@ -1,4 +1,4 @@
-"""How old things are that bear the wall clock's time, however that is set meanwhile."""
+"""Ages of wall-clock timestamps stay right, however the wall clock is set meanwhile."""
 
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 class Clocks:
-    """A wall clock that can be set, and a monotonic one."""
+    """A settable wall clock and a monotonic clock."""
 
     def __init__(self) -> None:
         self.steady, self.ahead = 50_000.0, 1_700_000_000.0
@@ -84,13 +84,13 @@ def test_a_stream_keeps_what_is_young(tmp_path: Path, monkeypatch: pytest.Monkey
         assert stream.ready_count == 7
         clocks.steady += HOUR / 2 + 1
         publish(1)
-        assert stream.ready_count == (2 if hours > 0 else 8)  # what bears a later time than now goes later
+        assert stream.ready_count == (2 if hours > 0 else 8)  # messages with timestamps in the future go later
         clocks.steady += 3 * HOUR
         publish(1)
         assert stream.ready_count == 1
 
 
-# What happens: seconds pass, the wall clock is set, somebody asks.
+# Events: seconds pass, the wall clock is set, the age limit is read.
 EVENTS = st.lists(
     st.one_of(st.floats(0.1, 2 * HOUR), st.integers(-5, 5).map(lambda hours: ("set", hours * HOUR)), st.just("ask"))
 )

@@ -1,4 +1,4 @@
-"""Reservations in columns: a queue does with them what it does with messages."""
+"""Reservations in columns behave as reservations of message objects."""
 
 from itertools import chain
 from pathlib import Path
@@ -43,7 +43,7 @@ def make_queue(opened: Opened, kind: str) -> tuple[ClassicQueue, MemoryAccount]:
 
 
 def published(random: Random, first: int, count: int, *, mixed: bool) -> list[Message]:
-    """Messages in runs of a kind, numbered in their bodies."""
+    """Return messages in runs of equal kind, numbered in their bodies."""
     found: list[Message] = []
     while len(found) < count:
         persistent, priority = (random.random() < 0.8, random.choice([0, 0, 0, 7])) if mixed else (True, 0)
@@ -56,7 +56,7 @@ def published(random: Random, first: int, count: int, *, mixed: bool) -> list[Me
 
 
 def rows(place: Reservations, queue: ClassicQueue, upto: int) -> list[tuple[Any, ...]]:
-    """What is read of the reservations that are not acknowledged."""
+    """Return the readable fields of unacknowledged reservations."""
     pieces = place.held(None, upto, accept_loss=True)
     whole = [piece if isinstance(piece, list) else piece.messages() for piece in pieces]
     shown = chain.from_iterable(queue.taken.readable(part) for part in whole)
@@ -65,7 +65,7 @@ def rows(place: Reservations, queue: ClassicQueue, upto: int) -> list[tuple[Any,
 
 
 def story(opened: Opened, kind: str, seed: int) -> list[Any]:
-    """What is seen of a queue of which messages are reserved, consumed, and returned, and that is restarted."""
+    """Return observations of a queue with reservations, consumers, returned messages and restarts."""
     random, seen, number = Random(seed), list[Any](), 0
     queue, account = make_queue(opened, kind)
     place = Reservations(queue, "group")
@@ -129,7 +129,7 @@ def test_a_queue_does_with_columns_what_it_does_with_messages(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("consumed", [0, 10, 110])
 def test_what_is_on_disk_alone_is_read_as_columns(opened: Opened, kind: str, restart: bool, consumed: int) -> None:
-    """Also where a part of it is settled, and the rest of that part has to be messages first."""
+    """Holds also for a partly settled batch, whose rest has to become message objects first."""
     queue, account = make_queue(opened, kind)
     for first in range(0, 300, 100):
         queue.push([Message("e", b"k", b"\x10\0\2", b"%d" % number, True) for number in range(first, first + 100)])

@@ -1,4 +1,4 @@
-"""What is delayed comes when it is due, in that order, whatever the delays and however the queue is looked after."""
+"""Delayed messages are delivered when due, in order, for any delays and any times of maintenance."""
 
 import random
 from itertools import pairwise
@@ -18,7 +18,7 @@ from jumpmq.queues.delays import delay_of, negated
 from jumpmq.queues.memory import MemoryAccount
 
 FINE = 0.016
-"""Seconds of the smallest window: as much later a message may come, and as much may two be out of order."""
+"""Seconds of the smallest window: the largest lateness, and the largest error in the order."""
 DELAYS = st.one_of(st.floats(0.001, 1), st.floats(0.001, 100), st.floats(0.001, 2**32 / 1000))
 
 
@@ -33,7 +33,7 @@ def message(seq: int, due: float) -> Message:
 
 
 def drained(queue: DelayedMessages, now: float) -> list[Message]:
-    """All that is due, as a queue takes it: in steps, until there is nothing to look at."""
+    """Return all due messages, taken as a queue takes them: in steps, until nothing is due."""
     found = []
     while queue.first_expiry() and queue.first_expiry() <= now:
         found += queue.take_expired(now, 7)
@@ -77,7 +77,7 @@ def test_what_is_put_among_others_while_a_window_is_emptied_keeps_its_place() ->
     queue, began = delayed(), clock.now()
     dues = [began + 100 + random.random() for _ in range(3000)]
     queue.extend([message(seq, due) for seq, due in enumerate(dues)], 0)
-    queue.take_expired(began + 99, 10)  # one step of emptying
+    queue.take_expired(began + 99, 10)  # a step of emptying the window
     queue.put_back([message(9000 + place, began + 100 + place / 10) for place in range(10)])
     found = drained(queue, began + 200)
     assert len(found) == 3010
@@ -128,7 +128,7 @@ def test_a_header_of_another_name_or_a_malformed_table_delays_nothing() -> None:
 
 
 class Passed(NoDeadLettering):
-    """Remembers what left a queue, and why."""
+    """Records messages that left a queue, and the reasons."""
 
     def __init__(self) -> None:
         self.left: list[tuple[int, str]] = []
@@ -138,7 +138,7 @@ class Passed(NoDeadLettering):
 
 
 def test_what_is_due_while_a_queue_moves_is_no_dead_letter() -> None:
-    """Of two messages in one window the first is due, and the second is not."""
+    """Of two messages in a window, the first is due and the second is not."""
     passed = Passed()
     context = QueueContext(dead_letters=passed)
     queue = DelayedQueue("/", "amq.delayed.e", id=1, arguments={"x-dead-letter-exchange": "e"}, context=context)

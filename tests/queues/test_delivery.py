@@ -1,4 +1,4 @@
-"""Who of many consumers is asked, told and served, and how often."""
+"""Delivery to many consumers: capacity requests, notifications, and order of service."""
 
 import pytest
 from tests.queues.consumers import Taker, message, push
@@ -16,7 +16,7 @@ def queue() -> ClassicQueue:
 
 
 def questions(takers: list[Taker]) -> int:
-    """How often consumers were asked for their capacity since the last call."""
+    """Return the number of capacity requests to consumers since the last call."""
     asked = sum(taker.asked for taker in takers)
     for taker in takers:
         taker.asked = 0
@@ -107,7 +107,7 @@ def test_consumers_that_share_room_get_one_message_each(queue: ClassicQueue) -> 
 
 def test_fewer_messages_than_consumers_leave_the_rest_next_in_turn(queue: ClassicQueue) -> None:
     class Short(ClassicQueue):
-        """As where bodies are large: hands over two at a time."""
+        """Delivers two messages at a time, as with large bodies."""
 
         def take_for_delivery(self, count: int) -> list[Message]:
             return super().take_for_delivery(min(count, 2))

@@ -1,4 +1,4 @@
-"""Numbers of owners: they never fall or repeat, whatever clocks do and whenever the process is killed."""
+"""Owner epochs never fall or repeat, whatever the clocks and whenever the process is killed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ TIMES = st.lists(st.floats(0, 4e9), min_size=61, max_size=61)
 
 
 class Home:
-    """A home whose clock goes as it likes, with what is on its disk. A client sees a number once it is committed."""
+    """A home with an arbitrary clock, and its state on disk. A client sees an epoch after the commit."""
 
     def __init__(self, times: list[float]) -> None:
         self.times = iter(times)

@@ -1,4 +1,4 @@
-"""How far a group is in a stream, against a model that remembers what became of each message."""
+"""Offsets of a group in a stream, compared with a model that keeps the state of each message."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +19,8 @@ class Model:
     """A stream and a group, message by message.
 
     Attributes:
-        states: of each message: new, held, back, settled or gone.
-        seen: the messages that were delivered before.
+        states: state of each message: new, held, back, settled or gone.
+        seen: offsets of messages delivered earlier.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Model:
         assert self.position.skipped == len(self.of("gone"))
 
     def restart(self) -> None:
-        """After a clean stop; what was held has come back."""
+        """Restart after a clean stop; held messages were returned."""
         self.position.settle(self.held, back=True)
         record = self.position.record()
         self.position = GroupOffset("g", 1, record["offset"], record["delivered"], record["skipped"])
@@ -110,7 +110,7 @@ def test_what_was_delivered_before_an_offset_was_set_no_longer_counts() -> None:
     after = offsets.set("g", 0)
     assert offsets.of(before.number) is None
     assert offsets.of(after.number) is offsets.get("g") is after
-    assert after.take(0, 10) == 8  # what may have been delivered before is known
+    assert after.take(0, 10) == 8  # the offsets of possible earlier deliveries are known
 
 
 def test_numbers_begin_again_and_leave_out_those_in_use() -> None:

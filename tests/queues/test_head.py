@@ -1,4 +1,4 @@
-"""The front of a queue against a plain list, in runs of three; and that of a slot, in one piece of memory."""
+"""The front of a queue and the lane of a slot, compared with a plain list; runs of three messages."""
 
 import pytest
 from hypothesis import settings
@@ -18,7 +18,7 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Front(RuleBasedStateMachine):
-    """What is taken at either end, put back, expired or looked at."""
+    """Messages taken at either end, put back, expired or peeked."""
 
     made_by: type[head.Head] | type[Lane] = head.Head
 
@@ -96,7 +96,7 @@ class Front(RuleBasedStateMachine):
 
 
 class LaneFront(Front):
-    """The same of a lane."""
+    """The rules of Front, applied to a lane."""
 
     made_by = Lane
 

@@ -1,4 +1,4 @@
-"""The compiled kernel says of runs of messages what its readable twin says."""
+"""The compiled kernel gives the same results as the reference implementation."""
 
 from types import ModuleType
 from typing import Any
@@ -21,7 +21,7 @@ NOW = 1_700_000_000.25
 
 
 class Settled:
-    """Stands where a message's batch stands, and notes what it is told."""
+    """Replaces a message's batch, and records settled ranges."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
@@ -225,7 +225,7 @@ STATE = ("seq", "redelivered", "attempts", "slot", "queue", "batch")
 
 @st.composite
 def runs_of_messages(draw: st.DrawFn) -> list[Message]:
-    """Messages most of which are alike: some differ, and some numbers are left out."""
+    """Return mostly equal messages, with some differences and gaps in the numbers."""
     first = draw(st.integers(1, 1 << 60))
     messages = []
     for number in range(draw(st.integers(0, 20))):
@@ -261,7 +261,7 @@ def test_messages_laid_out_are_the_same_again(messages: list[Message], least: in
     for like in (layout[0], expected[0]):
         assert [getattr(like, name) for name in STATE[:5]] == [getattr(messages[0], name) for name in STATE[:5]]
     count, batches = layout[1], layout[6]
-    columns: Any = layout[3:6]  # made of bytearrays, which the store's own columns need not be
+    columns: Any = layout[3:6]  # made of bytearrays; the store's own columns may have other types
     times, expiries, binary = columns
     found = kernel.from_layout(layout[0], count, times, expiries, binary, batches)
     again = reference.from_layout(expected[0], count, times, expiries, binary, batches)

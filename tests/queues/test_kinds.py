@@ -1,4 +1,4 @@
-"""Kinds of queue: what they can is said by their classes."""
+"""Kinds of queue: the class declares the abilities."""
 
 import re
 from pathlib import Path

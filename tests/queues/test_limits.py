@@ -1,4 +1,4 @@
-"""Limits that change while a queue is in use, as policies do it; and who is served where one is at a time."""
+"""Limits changed by policies while a queue is in use; the single active consumer."""
 
 import time
 
@@ -39,7 +39,7 @@ def test_arguments_and_policies(
 
 @pytest.mark.parametrize("kind", QUEUE_TYPES.values())
 def test_an_argument_without_a_check_has_no_effect(kind: type[Queue]) -> None:
-    """A kind that forgets to check an argument cannot be given anything by it."""
+    """A kind of queue without a check for an argument ignores the argument."""
     arguments = {
         "x-queue-type": kind.type,
         **dict.fromkeys(BY_ARGUMENT.keys() - kind.argument_checks.keys(), "unchecked"),

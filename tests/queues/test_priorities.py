@@ -22,7 +22,7 @@ COUNT = 400
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that few messages are many."""
+    """Shorten steps, so that few messages take many steps."""
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
 
 
@@ -93,7 +93,7 @@ def quorum_queue(opened: Opened) -> QuorumQueue:
 
 
 def two_to_one(numbers: list[int], turn: int = 0) -> list[int]:
-    """The order in which a quorum queue delivers."""
+    """Return the delivery order of a quorum queue."""
     high, normal = [one for one in numbers if one % 10 > 4], [one for one in numbers if one % 10 <= 4]
     taken = []
     while high or normal:
@@ -106,7 +106,7 @@ def two_to_one(numbers: list[int], turn: int = 0) -> list[int]:
 @pytest.mark.slow
 def test_a_quorum_queue_that_is_paged_and_restarted(opened: Opened) -> None:
     queue = quorum_queue(opened)
-    queue.push(messages(0, 3))  # without higher ones
+    queue.push(messages(0, 3))  # only normal priorities
     for first in range(3, COUNT, 37):
         queue.push(messages(first, min(first + 37, COUNT)))
         opened.commit()
@@ -117,7 +117,7 @@ def test_a_quorum_queue_that_is_paged_and_restarted(opened: Opened) -> None:
     taken = queue.take(50)
 
     def is_taken() -> bool:
-        taken.extend(queue.take_for_delivery(7))  # what is on disk is read by a thread
+        taken.extend(queue.take_for_delivery(7))  # a thread reads messages on disk
         return len(taken) >= 100
 
     opened.work_until(is_taken)
@@ -136,7 +136,7 @@ def test_a_quorum_queue_reads_nothing_at_a_start_once_higher_priorities_are_gone
     queue.push(messages(0, 10))
     queue.settle([one for one in queue.take(10) if int(one.body) > 4], Outcome.ACKNOWLEDGED)
     opened.commit()
-    for _ in range(2):  # the first of these starts reads them, and notes that it need not
+    for _ in range(2):  # the first start reads the messages, and records that later starts need not
         opened = opened.restart()
         again = quorum_queue(opened)
         assert [int(one.body) for one in again.take(5)] == [0, 1, 2, 3, 4]
@@ -151,7 +151,7 @@ def bodies(found: Iterable[Message]) -> list[int]:
 
 
 def held(reader: Reservations) -> list[int]:
-    """What is reserved, by its numbers from 0; while memory is tight, it is on disk."""
+    """Return the reserved messages by number from 0; while memory is tight, they are on disk."""
     pieces = [one if isinstance(one, list) else one.messages() for one in reader.held(None, 1)]
     return [one.seq - 1 for one in chain.from_iterable(pieces)]
 

@@ -1,4 +1,4 @@
-"""Delivery counts of quorum queues: kept with each message, forgotten with it, a million in steps."""
+"""Delivery counts of quorum queues: kept and deleted with their messages, a million in steps."""
 
 import pytest
 from tests.store.opened import Opened
@@ -14,7 +14,7 @@ COUNT = 4 * FORGOTTEN
 
 
 def restored(opened: Opened) -> QuorumQueue:
-    """The queue as an opened store has it."""
+    """Return the queue restored from an opened store."""
     limit = {"x-delivery-limit": 50}
     queue = QuorumQueue("/", "q", id=7, durable=True, arguments=limit, context=QueueContext(journal=opened.store))
     records = records_of_queues(opened.store.definitions(), clean=False).get(7, QueueRecords())
@@ -23,14 +23,14 @@ def restored(opened: Opened) -> QuorumQueue:
 
 
 def counts(opened: Opened) -> dict[int, int]:
-    """Delivery counts that a broker finds which starts after a kill, by number."""
+    """Return the delivery counts after a kill and a start, by message number."""
     opened.commit()
     return records_of_queues(opened.crash().store.definitions(), clean=False).get(7, QueueRecords()).attempts
 
 
 @pytest.fixture
 def returned(opened: Opened) -> QuorumQueue:
-    """A queue whose messages were all put back once."""
+    """A queue whose messages were all returned once."""
     queue = restored(opened)
     queue.push([Message("", b"q", b"\0\0", b"%d" % number, True, 1_700_000_000.0) for number in range(COUNT)])
     queue.settle(queue.take(COUNT), Outcome.CONSUMER_GONE)

@@ -1,4 +1,4 @@
-"""A queue that is longer than its memory keeps every message once and in order, also through a restart."""
+"""A queue larger than its memory keeps every message once and in order, also after a restart."""
 
 import gc
 import sys
@@ -33,14 +33,14 @@ BUDGET = 8 * OVERHEAD
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that few messages are many."""
+    """Shorten steps, so that few messages take many steps."""
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
     monkeypatch.setattr(ready_messages, "RUN", 3)
     monkeypatch.setattr(head, "RUN", 3)
 
 
 def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
-    """A durable queue in a store, holding what the store has of it, as a broker makes it that starts."""
+    """Return a durable queue, restored from a store as at a broker's start."""
     account = MemoryAccount(int(budget / PAGING_SHARE))
     queue = ClassicQueue("/", "q", id=7, durable=True, context=QueueContext(journal=opened.store, memory=account))
     clean = opened.store.clean
@@ -62,7 +62,7 @@ def seen(messages: list[Message]) -> list[tuple[int, bytes]]:
 
 
 class PagedQueue(RuleBasedStateMachine):
-    """A queue with next to no memory against a plain list."""
+    """A queue with next to no memory, compared with a plain list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class PagedQueue(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 20))
     def deliver(self, count: int) -> None:
-        """What consumers get: some has to be read first, and what follows is being read while the test goes on."""
+        """Deliver to consumers: some messages are read first, and a thread reads ahead meanwhile."""
         wanted = min(count, len(self.ready))
         taken: list[Message] = []
 
@@ -183,7 +183,7 @@ class PagedQueue(RuleBasedStateMachine):
         self.delivered |= set(self.ready)
 
     def give_back(self) -> None:
-        """What the closing channels of a stopping broker do; after a crash it comes to the same."""
+        """Return all held messages, as a broker's stop does with closing channels, or a crash."""
         self.ready |= {seq: (one.body, one.persistent) for seq, one in self.held.items()}
         self.queue.settle(list(self.held.values()), Outcome.REQUEUED)
         self.held.clear()
@@ -239,7 +239,7 @@ def test_a_restart_reads_no_message_until_it_is_wanted(opened: Opened) -> None:
 
 
 def serve_until(opened: Opened, queue: ClassicQueue, taker: Taker, count: int) -> None:
-    """Let the store and the queue work until a consumer has so many."""
+    """Run the store and the queue until a consumer has so many messages."""
 
     def served() -> bool:
         if queue.wakes_at < NEVER:
@@ -250,7 +250,7 @@ def serve_until(opened: Opened, queue: ClassicQueue, taker: Taker, count: int) -
 
 
 def restored(opened: Opened) -> ClassicQueue:
-    """A queue of 1,000 messages of 20 KB, all of them in the store alone."""
+    """Return a queue of 1,000 messages of 20 KB, all on disk only."""
     queue = make_queue(opened)
     for _ in range(20):
         queue.push(kept(50, 20_000))
@@ -261,7 +261,7 @@ def restored(opened: Opened) -> ClassicQueue:
 def test_consumers_are_served_by_a_thread_that_reads_ahead(opened: Opened) -> None:
     queue = restored(opened)
     taker = Taker(queue).start()
-    assert taker.held == []  # it is being read
+    assert taker.held == []  # a thread is reading
     serve_until(opened, queue, taker, 1000)
     assert [one.seq for one in taker.held] == list(range(1, 1001))
     assert queue.ready_count == 0
@@ -342,7 +342,7 @@ def test_what_was_delivered_before_a_clean_stop_says_so_after_it(opened: Opened)
 
 
 def numbers_after(opened: Opened, queue: ClassicQueue, *, persistent: bool) -> tuple[int, int]:
-    """The number of the next message after a clean stop, and after a crash."""
+    """Return the number of the next message after a clean stop, and after a crash."""
     queue.push([message(b"x", persistent=persistent)])
     opened.commit()
     return make_queue(opened.crash()).next_seq, stop(opened, queue).next_seq
@@ -364,7 +364,7 @@ def test_nor_are_the_numbers_of_messages_that_are_not_stored(opened: Opened) -> 
 
 
 def test_restored_messages_expire_as_they_were_to(opened: Opened) -> None:
-    """Whatever the time to live is that is in force by then."""
+    """A time to live set later does not change the expiry of restored messages."""
     queue = make_queue(opened)
     queue.set_limits(Limits(message_ttl=1))
     queue.push([message(b"goes", persistent=True)])
@@ -401,7 +401,7 @@ def test_nor_do_they_hinder_what_has_room(opened: Opened) -> None:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called, Python's and C's."""
+    """Return the number of function calls, Python's and C's."""
     count = 0
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -417,7 +417,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def taken_behind(opened: Opened, queue: ClassicQueue, count: int, *, stored: bool) -> int:
-    """How many functions are called to take so many messages, a thousand at once, from behind as many others."""
+    """Return the number of function calls to take ``count`` messages, in thousands, from behind ``count`` others."""
     for _ in range(2 * count // 1000):
         queue.push(kept(1000, 1))
         opened.commit()
@@ -437,7 +437,7 @@ def taken_behind(opened: Opened, queue: ClassicQueue, count: int, *, stored: boo
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_what_lies_before_a_range_is_not_touched_when_it_is_taken(tmp_path: Path, stored: bool) -> None:
-    """As reservations are after a restart, behind a million messages that nobody reserved."""
+    """The case: reservations after a restart, behind a million messages without reservation."""
     calls = []
     for count in (4000, 16_000):
         opened = Opened(tmp_path / str(count))
@@ -465,8 +465,10 @@ def test_what_moves_to_the_store_while_a_queue_is_looked_through_is_seen_once(op
 def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment a batch, with its numbers within: each object would lie among messages that are freed, and keep a
-    megabyte of it from the system."""
+    """A batch has one segment object with the numbers inside.
+
+    Single objects would lie among freed messages, and each would keep a megabyte of memory from the system.
+    """
     monkeypatch.setattr(batch, "MAX_COUNT", 5)
     monkeypatch.setattr(ready_messages, "CUT_AT_ONCE", 5)
     earlier = segments()
@@ -474,7 +476,7 @@ def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
     queue.push(kept(13, 10))
     opened.commit()
     before = queue.memory
-    while queue.memory == before:  # all is cut before anything is freed
+    while queue.memory == before:  # all segments are cut before any memory is freed
         assert queue.page_out(0)
     made = [one for one in segments() if one not in earlier]
     assert sorted((one.first_seq, one.last_seq) for one in made) == [(1, 5), (6, 10), (11, 13)]
@@ -488,5 +490,5 @@ def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
 
 
 def segments() -> list[BatchSegment]:
-    """All segments in the memory of this process."""
+    """Return all segments in the memory of this process."""
     return [one for one in gc.get_objects() if isinstance(one, BatchSegment)]

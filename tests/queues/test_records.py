@@ -1,4 +1,4 @@
-"""Records of queues: what a store of any release holds is found at its queue."""
+"""Records of queues: a queue finds its records in a store of any release."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Reservations: what a group of readers holds of a queue, and what becomes of it."""
+"""Reservations of a reader group: taken, settled, returned, and restored."""
 
 import json
 from itertools import pairwise
@@ -271,7 +271,7 @@ def test_no_step_handles_more_than_its_share() -> None:
 
 
 def gapped(count: int) -> ClassicQueue:
-    """A queue of which others have taken every second message."""
+    """A queue without every second message, taken by consumers."""
     queue = queue_of(2 * count)
     for seq in range(2, 2 * count + 1, 2):
         queue.settle(queue.take_range(seq, seq, 1), Outcome.ACKNOWLEDGED)
@@ -302,7 +302,7 @@ def test_a_record_of_an_earlier_version_is_read() -> None:
 
 
 def prioritized() -> ClassicQueue:
-    """A queue of the messages 1 to 5, of which the first and the last have the higher priority, and 2 is gone."""
+    """A queue of the messages 1 to 5; 1 and 5 have the higher priority, and 2 is gone."""
     queue = ClassicQueue("/", "q", id=7, durable=True, arguments={"x-max-priority": 9})
     queue.push([Message("", b"q", b"\x08\x00" + bytes([priority]), b"x") for priority in (9, 0, 0, 0, 9)])
     queue.settle(queue.take_range(2, 2, 1), Outcome.ACKNOWLEDGED)
@@ -310,7 +310,7 @@ def prioritized() -> ClassicQueue:
 
 
 def test_what_is_reserved_of_several_priorities_survives_a_restart() -> None:
-    """Also where the numbers of the first and the last message look as if there were no gap."""
+    """Holds also if the numbers of the first and the last message look like a range without gap."""
     place = reservations_of(prioritized())
     reserve(place, 3)
     expected = [(1, False), (5, False), (3, False)]

@@ -1,4 +1,4 @@
-"""Messages that come back rest until they are tried again, and so does their key; all others go on."""
+"""A returned message rests before its next delivery, with all messages of its key; other keys go on."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def queue_of(kind: type[ClassicQueue] = ClassicQueue, /, **arguments: Any) -> Cl
 
 
 def push(queue: ClassicQueue, *bodies: bytes) -> None:
-    """Publish messages whose key is the first letter."""
+    """Publish messages; the first letter is the key."""
     queue.push([Message("", body[:1], b"\0\0", body, True, 1_700_000_000.0) for body in bodies])
 
 
@@ -37,7 +37,7 @@ def settle(taker: Taker, body: bytes, outcome: Outcome = Outcome.ACKNOWLEDGED) -
 
 
 def later(queue: ClassicQueue, seconds: float) -> None:
-    """Have it be so much later, until nothing more is due."""
+    """Trim the queue as if so many seconds had passed, until nothing is due."""
     for _ in range(100):
         queue.trim(clock.now() + seconds)
 
@@ -251,7 +251,7 @@ def test_a_key_is_in_order_whatever_comes_back(steps: list[tuple[str, int]], arg
 
 
 def moved(queue: ClassicQueue, kind: type[ClassicQueue], **arguments: Any) -> ClassicQueue:
-    """The queue at its next home, with all that it held."""
+    """Return the queue after its move to another home, with all messages."""
     queue.moved = True
     queue.leave_consumers()
     later(queue, 0.0)

@@ -1,4 +1,4 @@
-"""Slots: order per key in one queue, in turn, and what is unacknowledged of each."""
+"""Slots: order per key in one queue, service in turn, and the limit of unacknowledged messages."""
 
 import json
 from collections import defaultdict
@@ -46,7 +46,7 @@ def by_key(messages: list[Message]) -> dict[bytes, list[int]]:
 
 
 KEYS = {slot_of(b"%d" % number, 4): b"%d" % number for number in range(100)}
-"""A key for each of four slots."""
+"""Keys of four slots."""
 A, B, C, D = KEYS.values()
 
 

@@ -1,4 +1,4 @@
-"""Any order of what may happen to a queue with slots, beside a model: lists of numbers."""
+"""Any order of operations on a queue with slots, compared with a model of number lists."""
 
 import tempfile
 from pathlib import Path
@@ -24,7 +24,7 @@ KEYS = [b"%d" % number for number in range(8)]
 
 
 class SlotsMachine(RuleBasedStateMachine):
-    """The model has, by number, the slot and the expiry of what is ready, and the slots of what is held."""
+    """The model has, by number, slot and expiry of ready messages, and the slots of held messages."""
 
     @initialize(
         kind=st.sampled_from([ClassicQueue, QuorumQueue]),
@@ -70,7 +70,7 @@ class SlotsMachine(RuleBasedStateMachine):
         return [one.seq - 1 for one in self.held if one.slot == slot]
 
     def expire(self) -> None:
-        """Only what is at the front of its slot leaves."""
+        """Expire messages at the front of their slots only."""
         for slot in {slot for slot, _ in self.ready.values()}:
             for number in sorted(number for number in self.ready if self.ready[number][0] == slot):
                 if not 0 < self.ready[number][1] <= self.time:
@@ -98,7 +98,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
-        self.expire()  # what was behind the oldest is at the front
+        self.expire()  # a next message in the slot may have expired
 
     @rule(count=st.integers(1, 12))
     def get(self, count: int) -> None:
@@ -115,7 +115,7 @@ class SlotsMachine(RuleBasedStateMachine):
             self.held.append(message)
             assert not self.limit or len(self.held_of(slot)) <= self.limit
         self.expire()
-        if len(taken) < count:  # what is left is blocked, or has expired
+        if len(taken) < count:  # the rest is blocked, or has expired
             for slot, expires_at in self.ready.values():
                 assert 0 < expires_at <= self.time or (self.limit and len(self.held_of(slot)) >= self.limit)
 
@@ -137,7 +137,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
-        self.expire()  # what was behind the oldest is at the front
+        self.expire()  # a next message in the slot may have expired
 
     @rule(seconds=st.sampled_from([1, 6, 30]))
     def wait(self, seconds: float) -> None:
@@ -172,13 +172,13 @@ class SlotsMachine(RuleBasedStateMachine):
     def consume_and_crash(self) -> None:
         taker = Taker(self.queue, 4).start()
         lent = {one.seq - 1: self.ready.pop(one.seq - 1) for one in taker.held}
-        self.expire()  # what was behind them is at the front meanwhile
+        self.expire()  # meanwhile the messages behind the delivered ones are at the front
         self.ready |= lent
         taker.give_back()
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
-        self.expire()  # what was behind the oldest is at the front
+        self.expire()  # a next message in the slot may have expired
 
     @rule()
     def restart(self) -> None:

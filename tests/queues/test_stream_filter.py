@@ -1,4 +1,4 @@
-"""Which rows of a stream a consumer with a filter gets: exactly those, whatever publishers write into headers."""
+"""A consumer with a filter gets exactly the matching rows of a stream, whatever the headers contain."""
 
 import random
 from pathlib import Path
@@ -18,14 +18,14 @@ NAMED = bytes([len(VALUE)]) + VALUE.encode()
 
 
 def properties(draw: random.Random) -> tuple[bytes, str]:
-    """Properties of a message, and what it is filtered by."""
+    """Return the properties of a message, and its filter value."""
     headers, value = [], ""
     for _ in range(draw.randrange(4)):
         kind = draw.randrange(6)
         if kind == 0 and not value:
             value = f"v{draw.randrange(40)}"
             headers.append(Field(VALUE, "S", value))
-        elif kind == 1:  # looks like it, within another
+        elif kind == 1:  # looks like the filter header, nested in another header
             headers.append(Field("other", "x", NAMED + b"S\0\0\0\2v1"))
         elif kind == 2 and not any(one.name == VALUE for one in headers):
             headers.append(Field(VALUE, "I", 1))
