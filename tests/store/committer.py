@@ -1,7 +1,7 @@
-"""A program that publishes to a store and consumes from it as fast as it can, until it is killed.
+"""A program that publishes to a store and consumes at full speed, until killed.
 
-It writes a line before it settles a message, ``settle QUEUE SEQ``, and one after each commit, ``commit QUEUE SEQ``
-for every queue: all messages of the queue up to that number are on disk.
+Output: the line ``settle QUEUE SEQ`` before a message is settled, and after each commit the line ``commit
+QUEUE SEQ`` for every queue: all messages of the queue up to this number are on disk.
 """
 
 import os
@@ -19,12 +19,12 @@ QUEUES = (1, 2, 3)
 
 
 def say(lines: list[str]) -> None:
-    """Write at once, so that no line waits in this process when it is killed."""
+    """Write at once, so that a kill loses no line."""
     os.write(1, "".join(line + "\n" for line in lines).encode())
 
 
 def main(directory: Path, seed: int, last: list[int]) -> None:
-    """Go on after the messages numbered ``last`` of each queue."""
+    """Publish after the messages numbered ``last`` of each queue."""
     random = Random(seed)
     covered: dict[int, list[int]] = {}
 

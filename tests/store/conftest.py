@@ -1,4 +1,4 @@
-"""Stores in directories of their own."""
+"""Stores in separate directories."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.store.opened import Opened
 
 @pytest.fixture(params=["at once", pytest.param("lagging", marks=pytest.mark.slow)])
 def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """A new store, whose commits are complete when they are on disk, or a while later."""
+    """A new store, whose commits are complete once on disk, or after a delay."""
     lags = request.param == "lagging"
     opened = Opened(tmp_path / "broker", completion=(lambda: Lagging(Random(1))) if lags else None)
     yield opened
@@ -21,7 +21,7 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
 
 @pytest.fixture
 def told() -> Iterator[tuple[int, int]]:
-    """A pipe that takes positions."""
+    """A pipe for positions."""
     readable, writable = os.pipe2(os.O_NONBLOCK)
     yield readable, writable
     os.close(readable)

@@ -19,7 +19,7 @@ State = tuple[dict[str, Any], dict[int, list[tuple[int, bytes]]]]
 
 
 class Workload:
-    """What a broker does to its store, and the state that each commit stands for."""
+    """A broker's work on a store, and the expected state after every commit."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Workload:
         self.opened.store.begin(here=receipt % 2 == 0)
 
     def states_from(self, receipt: int) -> list[State]:
-        """The state that a commit stands for, and those of later ones."""
+        """Return the state of a commit, and the states of later commits."""
         first = max(one for one in self.states if one <= receipt)  # a commit that only moves messages has no state
         return [state for one, state in self.states.items() if one >= first]
 
-    # What a turn consists of; ``queue`` and ``number`` are small numbers that hypothesis chose.
+    # Operations of a turn; ``queue`` and ``number`` are small numbers drawn by hypothesis.
 
     def publish(self, queue: int, number: int) -> None:
         size = (10, 200, 3000)[number % 3]
@@ -64,12 +64,12 @@ class Workload:
         self.queues[queue] += messages
 
     def acknowledge(self, queue: int, number: int) -> None:
-        """The oldest, or every second."""
+        """Acknowledge the oldest message, or every second message."""
         gone = self.queues[queue][: 1 + number] if number % 2 else self.queues[queue][::2]
         self._settle(queue, gone)
 
     def thin_out(self, queue: int, number: int) -> None:
-        """All but a few, and let the rest be moved to another segment."""
+        """Acknowledge all but a few messages, and let the rest move to another segment."""
         self._settle(queue, [one for place, one in enumerate(self.queues[queue]) if place % 8 != number % 8])
         self.end_turn()
         self.opened.commit()
@@ -87,11 +87,11 @@ class Workload:
         self.queues[queue] = [message for message in self.queues[queue] if message.seq not in gone]
 
     def reject(self, queue: int, number: int) -> None:
-        """Dead-letter the oldest: some may not be written yet."""
+        """Dead-letter the oldest messages, possibly before they are written."""
         self._bury(queue, self.queues[queue][: 1 + number])
 
     def overflow(self, queue: int, number: int) -> None:
-        """Publish to a queue of limited length, which dead-letters at once what is too much."""
+        """Publish to a queue of limited length, which dead-letters the excess at once."""
         self.publish(queue, number)
         self._bury(queue, self.queues[queue][:-2])
 
@@ -101,13 +101,13 @@ class Workload:
             self._settle(queue, messages)
 
     def transact(self, queue: int, number: int) -> None:
-        """Consume from one queue and publish to the others."""
+        """Consume from a queue and publish to the remaining queues."""
         self.acknowledge(queue, number)
         for other in self.queues:
             self.publish(other, number)
 
     def reserve(self, queue: int, number: int) -> None:
-        """Note what a group of readers has done, and settle it."""
+        """Record a reader group's work, and settle the messages."""
         key = f"{queue} group"
         self.definitions[key] = number
         self.opened.store.put("reservation", key, number)
@@ -119,7 +119,7 @@ class Workload:
         self.queues[queue] = []
 
     def delete(self, queue: int, number: int) -> None:
-        """Delete a queue and declare it anew: the other has another number in the store."""
+        """Delete and redeclare a queue; the store assigns a new number."""
         self.opened.store.drop_queue(self.ids[queue])
         self.opened.store.delete("reservation", f"{queue} group")
         self.definitions.pop(f"{queue} group", None)
@@ -127,11 +127,11 @@ class Workload:
         self.queues[queue], self.next_seq[queue] = [], 1
 
     def index(self, queue: int, number: int) -> None:
-        """Go on in another segment, so that the index takes the definitions."""
+        """Begin a new segment, so that the index receives the definitions."""
         self.opened.store.index_definitions()
 
     def commit(self, queue: int, number: int) -> None:
-        """Let the disk catch up."""
+        """Wait for the disk."""
         self.end_turn()
         self.opened.commit()
         self.opened.store.completed()
@@ -182,7 +182,7 @@ def _found_in(directory: Path) -> State:
 
 
 def difference(found: State, expected: State) -> str:
-    """What is too much and what is missing."""
+    """Return the surplus and the missing messages."""
     queues = sorted({*found[1], *expected[1]})
     return ", ".join(
         f"queue {queue}: found {[seq for seq, _ in found[1].get(queue, [])]}, "
@@ -195,5 +195,5 @@ def difference(found: State, expected: State) -> str:
 UNHURRIED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[phase for phase in Phase if phase is not Phase.shrink],  # it would take minutes
+    phases=[phase for phase in Phase if phase is not Phase.shrink],  # a full comparison would take minutes
 )

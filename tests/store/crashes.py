@@ -1,7 +1,7 @@
-"""A simulated disk: it records what is asked of it, and tells what may be on it if the power fails at any moment.
+"""A simulated disk: it records all calls, and derives possible contents after a power failure at any moment.
 
-What was synced is there. Of what was written since, each write is there, missing, or there in part; a file that was
-made or removed since its directory was synced is there or not.
+Synced octets are kept. An unsynced write is kept, missing, or kept in part. A file made or removed since the
+last sync of its directory may be there or not.
 """
 
 import os
@@ -18,7 +18,7 @@ SECTOR = 512
 
 
 def _key(path: Path) -> str:
-    """Where in a data directory a file or directory is."""
+    """Return the relative path of a file or directory in its data directory."""
     parts = path.parts
     begin = max(parts.index(name) for name in ("log", "streams") if name in parts)
     return "/".join(parts[begin:])
@@ -26,7 +26,7 @@ def _key(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """A call that changes the disk, or a note of the test's own."""
+    """A call that changes the disk, or a note of the test."""
 
     name: str
     path: str = ""
@@ -36,7 +36,7 @@ class Call:
 
 
 class Recorder(Files):
-    """Files that are really written but never synced, and a record of all calls in order."""
+    """Files with real writes and without syncs, and a record of all calls in order."""
 
     allocated_ahead = 8 << 10
 
@@ -46,7 +46,7 @@ class Recorder(Files):
         self._lock = threading.Lock()
 
     def note(self, name: str, number: int) -> None:
-        """Something that the test wants to find in the record."""
+        """Add a note of the test to the record."""
         self._record(Call(name, number=number))
 
     def create(self, path: Path) -> int:
@@ -92,11 +92,12 @@ class Recorder(Files):
 
 
 class Failing(Recorder):
-    """Files of which some calls fail: a write may be there in part, and what a sync was to cover may be gone for good.
+    """Files with random failures: a failed write may be partial, and a failed sync may lose the octets for
+    good.
 
     Attributes:
-        rate: the share of calls that fail.
-        error: with which number.
+        rate: share of failing calls.
+        error: error number.
     """
 
     def __init__(self, chance: Random, rate: float, error: int) -> None:
@@ -148,7 +149,7 @@ class Failing(Recorder):
 
 @dataclass
 class Image:
-    """A file on the disk: what is sure of it, and what was asked since."""
+    """A file on the disk: its synced content, and later unsynced calls."""
 
     octets: bytearray = field(default_factory=bytearray)
     size: int = 0
@@ -181,14 +182,14 @@ class Image:
                 before = image.octets[call.number : call.number + len(torn)]
                 before += bytes(len(torn) - len(before))
                 for start in range(-call.number % SECTOR, len(torn), SECTOR):
-                    if chance.random() < 0.5:  # this sector is as it was
+                    if chance.random() < 0.5:  # this sector is unchanged
                         torn[start : start + SECTOR] = before[start : start + SECTOR]
                 image.apply(call, bytes(torn[: chance.randint(0, len(torn))] if chance.random() < 0.5 else torn))
         return image
 
 
 class SimulatedDisk:
-    """The disk as the calls so far have left it.
+    """The disk after the recorded calls so far.
 
     Attributes:
         committed: the last number noted as ``committed``.
@@ -201,7 +202,7 @@ class SimulatedDisk:
         self._files: dict[str, Image] = {}
 
     def take(self, call: Call) -> None:
-        """One more call was made."""
+        """Apply the next call."""
         if call.name == "committed":
             self.committed = call.number
         elif call.name == "index":
@@ -232,7 +233,7 @@ class SimulatedDisk:
             self._files[call.path].since.append(call)
 
     def crash(self, directory: Path, chance: Random) -> None:
-        """Write what may be on the disk if the power failed now."""
+        """Write a possible content of the disk after a power failure now."""
         directory.mkdir()
         (directory / "jumpmq.db").write_bytes(self._index)
         if self._index_log:

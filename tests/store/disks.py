@@ -1,4 +1,4 @@
-"""Disks that are full, that fail, or that are slow."""
+"""Disks that are full, failing, or slow."""
 
 import errno
 import os
@@ -12,12 +12,12 @@ from jumpmq.store.files import Files
 
 
 class Disk(Files):
-    """A disk whose mood can be changed while it is in use.
+    """A disk with adjustable failures.
 
     Attributes:
-        room: octets that are free; None where there is enough of it.
-        write_error, sync_error: number of the error that every write or sync ends with; 0 for none.
-        delay: seconds that a sync takes.
+        room: free octets; None for no limit.
+        write_error, sync_error: error number of every write or sync; 0 for success.
+        delay: duration of a sync, in seconds.
     """
 
     def __init__(self) -> None:

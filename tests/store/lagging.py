@@ -1,4 +1,4 @@
-"""Completions that lag behind the disk, as those of a store with copies do."""
+"""Completions with a delay behind the disk, as in a store with copies."""
 
 import threading
 from random import Random
@@ -7,11 +7,11 @@ from jumpmq.store.completion import CompleteCommit, Completion
 
 
 class Lagging(Completion):
-    """Commits are complete a while after they are stored, in order, several at once or one by one.
+    """Commits complete some time after they are stored, in order, several at once or one by one.
 
     Args:
-        chance: what the whiles are drawn from.
-        most: seconds of the longest.
+        chance: source of the random delays.
+        most: the longest delay, in seconds.
     """
 
     def __init__(self, chance: Random, most: float = 0.004) -> None:
@@ -32,7 +32,7 @@ class Lagging(Completion):
 
 
 class Held(Completion):
-    """Nothing more is complete from :meth:`hold` on, until :meth:`release`."""
+    """No commit completes between :meth:`hold` and :meth:`release`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,12 +1,15 @@
-"""Directories of stores that an earlier version has written."""
+"""Store directories written by an earlier version."""
 
 import gzip
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "data" / "store-0.2"
-"""What a broker of 0.2 had left, killed or stopped: queue ``orders`` and stream ``events`` with 64 messages each, of
-which retention has let go of the stream's first ones; of the last four the store had no record when the broker was
-killed. Stream ``empty`` has had nothing."""
+"""Directories left by a broker of 0.2, killed or stopped.
+
+Queue ``orders`` and stream ``events`` have 64 messages each. Retention has removed the stream's first
+messages. When the broker was killed, the store had no record of the last four. Stream ``empty`` has no
+messages.
+"""
 
 
 def old_store(state: str, directory: Path) -> Path:

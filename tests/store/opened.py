@@ -1,4 +1,4 @@
-"""A store opened as a broker opens it, and messages to put into it."""
+"""A store opened as a broker opens it, and test messages."""
 
 import os
 import queue
@@ -27,12 +27,12 @@ PROPERTIES = b"\x90\x00\x10application/json\x02"
 
 
 def usual() -> Completion:
-    """That of a store without copies; one that lags where the whole suite is run so, with LAGGING=1."""
+    """Return the completion of a store without copies; a lagging completion if the suite runs with LAGGING=1."""
     return Lagging(Random(1)) if os.environ.get("LAGGING") else Completion()
 
 
 class Opened:
-    """A store, what it reported, and how to wait for it."""
+    """A store with recorded reports, and methods to wait for the store."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Opened:
         self.store = self._open()
 
     def commit(self) -> int:
-        """Flush, and wait until all of it is on disk."""
+        """Flush, and wait until everything is on disk."""
         return self.wait_for(self.store.flush())
 
     def wait_for(self, number: int) -> int:
@@ -64,7 +64,7 @@ class Opened:
         return number
 
     def work_until(self, condition: Callable[[], bool]) -> None:
-        """Let the store work until something is so."""
+        """Run the store until a condition holds."""
         deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
@@ -77,7 +77,7 @@ class Opened:
         return self.errors.get()
 
     def crash(self) -> "Opened":
-        """The store that a broker finds which starts after this one was killed now."""
+        """Return the store as a new broker would find the directory after a kill at this moment."""
         name = f"{self.directory.name}-{len(self._copies)}"
         self._copies.append(Opened(killed_now(self.directory, self.directory.with_name(name))))
         return self._copies[-1]
@@ -113,9 +113,9 @@ class Opened:
 
 
 def killed_now(directory: Path, to: Path) -> Path:
-    """A copy of a store as the kernel would leave it if its process were killed now."""
+    """Copy a store as the kernel would leave the files after a kill of the process."""
     (to / "log").mkdir(parents=True)
-    for path in directory.glob("log/*.log"):  # before the index: it covers what is removed meanwhile
+    for path in directory.glob("log/*.log"):  # before the index: the index covers segments removed meanwhile
         with suppress(FileNotFoundError):
             shutil.copyfile(path, to / "log" / path.name)
     for name in ("jumpmq.db", "jumpmq.db-wal", "definitions", "losses"):
@@ -135,7 +135,7 @@ def make_messages(first: int, last: int, body: Callable[[int], bytes] = b"body %
 
 
 def content(message: Message) -> tuple[object, ...]:
-    """Everything of a message that must survive."""
+    """Return all fields of a message that must survive."""
     return (
         message.seq,
         message.exchange,
@@ -153,5 +153,5 @@ def seqs(store: Store, batches: list[Batch]) -> list[int]:
 
 
 def left(opened: Opened) -> dict[int, list[int]]:
-    """What a freshly opened store holds: the messages' numbers by queue."""
+    """Return the content of a freshly opened store: the messages' numbers by queue."""
     return {queue_id: seqs(opened.store, batches) for queue_id, batches in opened.store.batches().items()}

@@ -10,7 +10,8 @@ from jumpmq.store.block_format import BLOCK, EXPIRES, MESSAGES, ROW, SHORT_ROW
 
 
 def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
-    """One field of all messages as Arrow lays out a binary column (Arrow columnar format, variable-size binary).
+    """Return one field of all messages as an Arrow binary column (Arrow columnar format, variable-size
+    binary).
 
     Args:
         name: ``exchange`` (as UTF-8), ``routing_key``, ``properties`` or ``body``.
@@ -34,17 +35,19 @@ def append_numbers(column: bytearray, first: int, step: int, count: int, short: 
 
 
 def append_offsets(column: bytearray, offsets: Any) -> None:
-    """Append the offsets of values to those of a binary column, which has one at least."""
+    """Append the offsets of values to the offsets of a non-empty binary column."""
     before = int.from_bytes(column[-4:], "little")
     column += array("i", [before + offset - offsets[0] for offset in offsets[1:]]).tobytes()
 
 
 def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int, int]:
-    """Make messages a batch's own, the first ones: ``most`` at most, and as few as hold ``most_octets`` of bodies,
-    properties and routing keys.
+    """Form a batch from the first messages: at most ``most``, and as few as reach ``most_octets`` of
+    contents.
+
+    Contents are bodies, properties and routing keys.
 
     Returns:
-        How many, the octets of their bodies, and those of all three.
+        The number of messages, the octets of the bodies, and the octets of the contents.
     """
     taken = bodies = octets = 0
     for message in messages:
@@ -76,11 +79,11 @@ def expiry_column(messages: list[Any]) -> bytes:
 
 
 def row_block(messages: list[Any], queue: int, flags: int, gather: int) -> tuple[bytearray, list[Any], int] | None:
-    """A block of messages of a queue, as rows of the log.
+    """Return a block of messages of a queue, as rows of the log.
 
     Args:
-        flags: beside ``EXPIRES``, which is set where any expires; all rows say when, then.
-        gather: octets from which on a body is a buffer of its own, and not copied.
+        flags: beside ``EXPIRES``, which is set if any message expires; then all rows have an expiry.
+        gather: minimum octets of a body that gets a separate buffer, without a copy.
 
     Returns:
         Its head, still without the checksum, and as many rows as lie behind it in one piece; the buffers of the others,
@@ -117,7 +120,7 @@ def row_block(messages: list[Any], queue: int, flags: int, gather: int) -> tuple
 
 
 def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:
-    """What messages have in common.
+    """Compare messages.
 
     Returns:
         Whether they were published at one time, to one exchange, with the same properties; whether any expires; and the
@@ -152,7 +155,7 @@ def from_columns(
     bodies: Any,
     count: int,
 ) -> list[Any]:
-    """New messages from columns that were read, persistent.
+    """Return new persistent messages, made of columns.
 
     Args:
         octets: in which the keys and bodies lie.

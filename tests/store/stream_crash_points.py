@@ -23,7 +23,7 @@ STEPS = st.lists(
 
 
 class Workload:
-    """Two streams and a queue, and what they have after each commit."""
+    """Two streams and a queue, and the expected state after each commit."""
 
     def __init__(self, directory: Path, disk: Recorder) -> None:
         self.disk = disk
@@ -43,7 +43,7 @@ class Workload:
         self.ends[stream] += count
 
     def bury(self, stream: int, count: int, size: int) -> None:
-        """Messages of a queue become rows of a stream; others come."""
+        """Move messages of a queue to a stream as rows, and publish new messages."""
         gone, self.waiting = self.waiting[:count], self.waiting[count:]
         if gone:
             self.append(stream, len(gone), size)

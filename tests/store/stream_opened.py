@@ -1,4 +1,4 @@
-"""Streams opened as a broker opens them, with one numbered 7, and messages to put into it."""
+"""Streams opened as a broker opens them, including number 7, and test messages."""
 
 import queue
 import select
@@ -25,10 +25,10 @@ def message(number: int, size: int = 10) -> Message:
 
 
 class Opened:
-    """A store in a directory, its streams, and the one numbered 7.
+    """A store in a directory, its streams, and stream 7.
 
     Attributes:
-        retired: segments that retention has let go of, which are still there.
+        retired: segments released by retention and not yet deleted.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Opened:
         self.log = self.files.open(7, "queue 'events'")
 
     def append(self, *messages: Message) -> None:
-        """Commit messages, and see them."""
+        """Commit messages, and make them visible."""
         self.files.append(self.log, list(messages))
         self.commit()
 
     def commit(self) -> None:
-        """Have everything staged committed."""
+        """Commit everything staged."""
         receipt = self.store.flush()
         self.work_until(lambda: self.store.committed >= receipt)
 
     def work_until(self, condition: Callable[[], bool]) -> None:
-        """Let the store work until something is so."""
+        """Run the store until a condition holds."""
         deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
@@ -89,11 +89,11 @@ class Opened:
 
     @property
     def losses(self) -> list[str]:
-        """What was found missing."""
+        """Return the losses found."""
         return [loss for loss, _ in self.store.losses.listed()]
 
     def close(self, *, clean: bool = True) -> None:
-        """Close both, unless that is done."""
+        """Close the streams and the store, if still open."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -108,7 +108,7 @@ def segment_files(directory: Path) -> list[Path]:
 
 
 def bodies(log: StreamLog, first: int = 0, last: int = 1 << 60) -> list[int]:
-    """What is read, where the body of each message is its offset."""
+    """Return the bodies read; the body of each message is its offset."""
     found = []
     for batch in log.read(first, last):
         found += [int(body) for body in batch.column("body").to_pylist()]

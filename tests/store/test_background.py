@@ -1,4 +1,4 @@
-"""The store's threads: what they are asked for is done or answered with an error, whatever befalls them."""
+"""The store's threads: every request is carried out or answered with an error, under any failure."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from jumpmq.store.background import Background
 
 
 class Asked:
-    """Background work, and what came of it."""
+    """Background work with result."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []

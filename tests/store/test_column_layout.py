@@ -1,4 +1,4 @@
-"""Columns of the log's blocks have the messages of the blocks, from any first to any last one."""
+"""Columns of the log's blocks equal the messages of the blocks, for any first and last message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH: Any = object()
 
 @st.composite
 def blocks_of_messages(draw: st.DrawFn) -> list[list[Message]]:
-    """Messages in blocks; those of a block have one exchange, some have the same properties and the same time."""
+    """Messages in blocks, one exchange per block; some have equal properties and equal times."""
     blocks, seq = [], draw(st.integers(1, 1 << 40))
     for _ in range(draw(st.integers(1, 5))):
         exchange, single = draw(st.sampled_from(["e", "é"])), draw(st.booleans())

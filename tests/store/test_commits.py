@@ -1,4 +1,4 @@
-"""Commits: what their numbers promise, and what happens when the disk refuses them."""
+"""Commits: guarantees of commit numbers, and the behaviour on disk failures."""
 
 import threading
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
 
 
 def test_settling_and_reading_while_the_writer_writes(opened: Opened) -> None:
-    """Consumers as fast as publishers: whatever they interrupt, each message is there until it is settled."""
+    """Consumers are as fast as publishers; every message stays until settled."""
     unsettled = []
     for round in range(200):
         messages = make_messages(1 + 20 * round, 20 + 20 * round)
@@ -191,7 +191,7 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
 
 @pytest.mark.parametrize("written", [True, False], ids=["rejected", "overflowed before their own commit"])
 def test_a_commit_holds_only_what_was_settled_before_its_cut(opened: Opened, written: bool) -> None:
-    """Messages die while a large commit is written: with that commit on disk, they still are where they were."""
+    """Messages are settled while a large commit is written: the messages are still in the state of the commit."""
     originals = make_messages(1, 500)
     opened.store.append(1, originals)
     if written:

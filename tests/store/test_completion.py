@@ -1,4 +1,4 @@
-"""What is stored and not complete: it can be read, and nothing is told, forgotten or deleted for it."""
+"""Stored, incomplete commits are readable; reports, removals and deletions wait for completion."""
 
 import errno
 import sqlite3
@@ -31,7 +31,7 @@ SEGMENT = 16 << 10
 
 
 def store_commits(opened: Opened | OpenedStreams, count: int, turn) -> None:  # type: ignore[no-untyped-def]
-    """Have so many commits stored, each of one turn, without waiting for completion."""
+    """Store so many commits of one turn each, without waiting for completion."""
     for number in range(count):
         turn(number)
         opened.store.flush()
@@ -56,7 +56,7 @@ def test_nothing_is_told_or_removed_for_what_is_not_complete(tmp_path: Path) -> 
 
     store_commits(opened, 12, turn)
     assert opened.commits == told and opened.store.committed == told[-1]
-    assert before < {path.name for path in logs.glob("*.log")}  # the log goes on in others, and keeps these
+    assert before < {path.name for path in logs.glob("*.log")}  # the log goes on in other segments, and keeps these
     (batch, *_) = {one.batch: None for one in first}
     assert batch.positions and opened.store.staged_bytes > 0
     assert left(opened.crash()) == {2: list(range(1, 37))}
@@ -140,7 +140,7 @@ def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
 
 
 def test_nothing_is_moved_of_a_queue_whose_drop_is_not_complete(tmp_path: Path) -> None:
-    """After a crash it would be back."""
+    """A crash would bring the queue back."""
     held = Held()
     opened = Opened(tmp_path / "broker", completion=lambda: held)
     messages = make_messages(1, 3)
@@ -159,14 +159,14 @@ def test_nothing_is_moved_of_a_queue_whose_drop_is_not_complete(tmp_path: Path) 
 
 
 def test_commits_are_complete_by_position(tmp_path: Path) -> None:
-    """Whether the copies answer before this disk or after it."""
+    """The copies may answer before or after the local disk."""
     stored: list[int] = []
     copies = ByPosition(stored.append)
     opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: copies)
     for number in range(30):
         opened.store.append(1, make_messages(number + 1, number + 1, body=lambda seq: bytes(3000)))
         if number % 3 == 0 and stored:
-            copies.complete(stored[-1] + (1 << 20))  # behind the end of this disk's log: it has not answered yet
+            copies.complete(stored[-1] + (1 << 20))  # behind the end of this disk's log: the disk has not answered yet
         receipt = opened.store.flush()
         opened.work_until(lambda number=number: len(stored) > number)  # type: ignore[misc]
         if opened.store.committed < receipt:
@@ -210,7 +210,7 @@ if TYPE_CHECKING:
     def what_mypy_refuses(
         numbered: Numbered, staging: Staging, stream: StreamLog, upkeep: LogUpkeep, stored: int
     ) -> None:
-        """The number of a commit that is only stored, in place of a complete one's: mypy reports an ignore in vain."""
+        """Mypy rejects the number of a commit that is only stored in place of a complete commit's number."""
         numbered.completed = stored  # type: ignore[assignment]
         staging.succeed(stored)  # type: ignore[arg-type]
         stream.publish([], stored)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ if TYPE_CHECKING:
 
 
 class Stuck(Disk):
-    """A disk whose writes wait while :attr:`free` is not set."""
+    """A disk whose writes wait until :attr:`free` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,7 +310,7 @@ def test_an_earlier_commit_that_is_complete_does_not_part_what_came_back(tmp_pat
     (one,) = make_messages(1, 1, body=lambda seq: bytes(2000))
     opened.store.append(1, [one])
     opened.store.flush()
-    one.batch.settle(1)  # on a full disk what settles goes first, unless it is of what is not written
+    one.batch.settle(1)  # on a full disk settlements go first, except those of unwritten messages
     last = opened.store.flush()
     disk.write_error = 0
     opened.wait_for(last)

@@ -1,4 +1,4 @@
-"""A batch with blocks in two segments, whose messages are settled before the index covers the first of the segments."""
+"""A batch with blocks in two segments, whose messages are settled before the index covers the first segment."""
 
 import shutil
 from collections.abc import Callable
@@ -14,7 +14,7 @@ QUEUE = 4
 
 
 def test_a_settled_batch_with_a_block_behind_the_index_takes_no_message_of_an_earlier_batch(tmp_path: Path) -> None:
-    """A start assigned the block to the earlier batch, and the settlements to the messages of both: all were gone."""
+    """Regression: a start assigned the block and its settlements to the earlier batch, and lost all messages."""
     opened = Opened(tmp_path / "broker", commit_bytes=1)  # a commit for each turn
     store = opened.store
 

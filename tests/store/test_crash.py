@@ -1,4 +1,4 @@
-"""A store whose process is killed at any moment holds every message of every commit that was reported."""
+"""After a kill at any moment, a store holds every message of every commit that was reported."""
 
 import os
 import random
@@ -24,7 +24,7 @@ ROUNDS = 6
 
 
 class Account:
-    """What the killed processes reported, against which the file is held."""
+    """Reports of the killed processes, compared with the store."""
 
     def __init__(self) -> None:
         self.committed = dict.fromkeys(QUEUES, 0)
@@ -41,7 +41,7 @@ class Account:
 
 
 def run_and_kill(directory: Path, seed: int, last: list[int], seconds: float, account: Account) -> None:
-    """Let the committer work for so many seconds after its first commit."""
+    """Run the committer for so many seconds after the first commit."""
     command = [sys.executable, "-m", "tests.store.committer", str(directory), str(seed), *map(str, last)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -68,7 +68,7 @@ def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
     last = [0] * len(QUEUES)
     for round in range(ROUNDS):
         run_and_kill(tmp_path / "broker", seed + round, last, chance.uniform(0.0, 0.4), account)
-        # Looked at in a copy: the next round finds the file as the kill left it.
+        # Checked in a copy: the next round opens the file as the kill left it.
         opened = Opened(killed_now(tmp_path / "broker", tmp_path / f"round {round}"))
         assert not opened.store.clean
         batches = opened.store.batches()
@@ -86,7 +86,7 @@ def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
 
 
 def test_a_segment_whose_first_commit_was_never_finished_is_no_gap(tmp_path: Path) -> None:
-    """A write that failed was to be repeated in the next segment, which begins with the same commit."""
+    """A failed write was to be repeated in the next segment, which begins with the same commit number."""
     opened = Opened(tmp_path / "data", segment_bytes=4096)
 
     def index_grows() -> bool:

@@ -1,7 +1,7 @@
-"""A crash at any moment, with any of the writes since the last sync missing or torn, leaves the state of a commit.
+"""After a crash at any moment, with any unsynced writes missing or torn, the store has the state of a commit.
 
-Exactly that: every turn that was confirmed and none in part, in order, nothing back that was settled. So no message is
-lost between a queue and the one that it is dead-lettered to, and none is in both.
+Exactly: every confirmed turn is whole, in order, and no settled message returns. No message is lost between a
+queue and its dead-letter queue, and no message is in both.
 """
 
 import errno
@@ -28,7 +28,7 @@ from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.recovery import Recovery
 
 POINTS = 60
-"""Crashes that are tried for each workload."""
+"""Number of crashes tried for each workload."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,8 +41,8 @@ def few_definitions() -> Iterator[None]:
 
 
 def same_end(directory: Path) -> None:
-    """A lineage, which is read by itself, ends where a start finds the log to end, but for segments without a commit
-    behind one that was torn.
+    """A separately read lineage ends where a start finds the log's end, except for empty segments behind a
+    torn one.
     """
     found = Recovery(directory, Files(), lambda settled: None, without_index=True).segments
     expected = tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in found)
@@ -61,7 +61,7 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
 @settings(UNHURRIED, max_examples=examples(15))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
-    """More may be there then than was complete."""
+    """Incomplete commits may be on disk, too."""
     chance = Random(seed)
     crash_everywhere(steps, chance, Recorder(), ahead=None, completion=lambda: Lagging(chance))
 
@@ -70,7 +70,7 @@ def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
 @settings(UNHURRIED, max_examples=examples(10))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:
-    """All that was staged by the next attempt is one commit then."""
+    """The next attempt commits everything staged as one commit."""
     crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
 
 
@@ -81,10 +81,10 @@ def crash_everywhere(
     ahead: int | None,
     completion: Callable[[], Completion] | None = None,
 ) -> None:
-    """Record a workload, and look at what crashes during it leave.
+    """Record a workload, and check possible states after crashes.
 
     Args:
-        ahead: how many commits may be on disk that were not reported; None for any number.
+        ahead: allowed number of unreported commits on disk; None for any number.
     """
     with tempfile.TemporaryDirectory() as name:
         workload = Workload(Path(name) / "broker", recorder, completion)

@@ -1,4 +1,4 @@
-"""Damage costs what is damaged and nothing else, and it is named; what can be read can be taken elsewhere."""
+"""Damage loses only the damaged part and is reported; all readable messages can be copied elsewhere."""
 
 import logging
 import random
@@ -65,11 +65,11 @@ def test_a_changed_body_costs_the_messages_that_were_committed_with_it(
     opened.commit()
     assert left(opened.restart())[1] == [*range(1, 31), *range(41, 102)]
     opened.close()
-    assert path.exists()  # what is damaged stays
+    assert path.exists()  # damaged messages stay
 
 
 def test_one_bit_anywhere_in_the_log(tmp_path: Path) -> None:
-    """The store opens, and what it serves is as it was published; at most one commit of one queue is missing."""
+    """The store opens and serves messages as published; at most one commit of one queue is missing."""
     directory = make(tmp_path / "broker")
     path = log_file(directory)
     whole = path.read_bytes()
@@ -119,7 +119,7 @@ def test_a_damaged_definition_is_taken_from_the_copy_and_else_costs_itself(
 
 
 def lived(directory: Path, *, clean: bool) -> Path:
-    """A store of several segments, some gone and some moved, whose index and log say different things."""
+    """Make a store of several segments, some gone and some moved, with an index behind its log."""
     opened = Opened(directory, segment_bytes=16 << 10)
     for queue in range(1, 9):
         opened.store.put("queue", f"orders {queue}", {"durable": True})
@@ -130,7 +130,7 @@ def lived(directory: Path, *, clean: bool) -> Path:
         messages = make_messages(first, first + 9, body=lambda seq: b"body %d" % seq * 10)
         opened.store.append(1 + first % 8, messages)
         opened.commit()
-        for message in messages[:9] if first % 20 == 1 else messages:  # of every second ten, one stays
+        for message in messages[:9] if first % 20 == 1 else messages:  # one message of every second ten stays
             message.batch.settle(message.seq)
         opened.commit()
         opened.store.completed()
@@ -147,7 +147,7 @@ STAY = set(range(10, 801, 20))
 
 
 def served(directory: Path) -> tuple[list[str], dict[int, bytes]]:
-    """The queues, and the messages, of a store that is opened, by number; none comes twice."""
+    """Return the queues and messages of an opened store, by number; no message comes twice."""
     opened = Opened(directory)
     try:
         queues = [key for _, key, _ in opened.store.definitions()]
@@ -163,8 +163,7 @@ def served(directory: Path) -> tuple[list[str], dict[int, bytes]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_bit_in_any_file(tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Wherever it is, the store opens and has all definitions and messages, but for those that the bit was in, and says
-    which file is damaged where something is missing."""
+    """A damaged store opens with all undamaged definitions and messages, and reports the damaged file of a loss."""
     directory = lived(tmp_path / "broker", clean=clean)
     queues, whole = served(shutil.copytree(directory, tmp_path / "whole"))
     assert queues == [f"orders {queue}" for queue in range(1, 9)]
@@ -205,7 +204,7 @@ def test_an_index_that_is_none_is_set_aside(tmp_path: Path, octets: bytes, caplo
 
 
 def test_an_index_that_lost_its_own_log_is_behind(tmp_path: Path) -> None:
-    """What SQLite cannot read of its log it drops without a word; the copy of the definitions is younger then."""
+    """SQLite silently drops the unreadable part of its log; then the copy of the definitions is newer."""
     directory = lived(tmp_path / "broker", clean=False)
     assert (directory / "jumpmq.db-wal").stat().st_size
     (directory / "jumpmq.db-wal").unlink()

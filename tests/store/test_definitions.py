@@ -1,4 +1,4 @@
-"""Definitions are there after a restart, in the order in which they were made."""
+"""Definitions survive a restart, in the order of their creation."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""When the disk is full, fails or is slow: nothing is confirmed that is not safe, nothing is lost, and it recovers."""
+"""On full, failing or slow disks, confirmed messages are safe, nothing is lost, and the store recovers."""
 
 import errno
 import select
@@ -53,7 +53,7 @@ def test_a_full_disk_confirms_nothing_and_loses_nothing(opened: Opened, disk: Di
 
 
 def test_what_says_that_messages_are_there_waits_for_them_on_a_full_disk(opened: Opened, disk: Disk) -> None:
-    """How far a writer has got is recorded with its messages, or its next attempt would leave them out."""
+    """A writer's progress is recorded with the messages; otherwise the writer's next attempt would skip them."""
     opened.store.append(1, make_messages(1, 2))
     opened.commit()
     disk.room = 0
@@ -63,7 +63,7 @@ def test_what_says_that_messages_are_there_waits_for_them_on_a_full_disk(opened:
     opened.error()
     opened.store.put("queue", "other", 1)
     last = opened.store.flush()
-    opened.error()  # of the next attempt, which has written what needs no room first
+    opened.error()  # of the next attempt, which first writes records that need no room
     crashed = opened.crash()
     definitions = crashed.store.definitions()
     assert left(crashed) == {1: [1, 2]}
@@ -91,7 +91,7 @@ def test_what_consumers_take_meanwhile_need_not_fit_on_a_full_disk(opened: Opene
 
 
 def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, disk: Disk) -> None:
-    """Publishers want more than there is; consumers empty what is stored, with no help from outside."""
+    """Publishers want more room than is left; consumers alone empty the disk."""
     backlog = []
     for first in range(1, 141, 10):
         messages = make_messages(first, first + 9, body=MEGABYTE)
@@ -112,7 +112,7 @@ def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, dis
 
 
 def test_what_makes_room_does_not_hold_up_what_waits_for_it(opened: Opened, disk: Disk) -> None:
-    """A disk that was full for a moment, while clients go on to settle what is stored."""
+    """A disk is full for a moment, while clients go on settling stored messages."""
     messages = make_messages(1, 200)
     opened.store.append(1, messages)
     opened.commit()
@@ -169,7 +169,7 @@ def test_room_is_kept_again_once_there_is_enough(opened: Opened, disk: Disk, tmp
 
 
 def backlog_on_a_full_disk(opened: Opened, disk: Disk) -> list[Message]:
-    """Four messages of queue 1, which are stored; twenty of queue 2, which do not fit on the disk, are staged."""
+    """Four messages of queue 1 are stored; twenty of queue 2 are staged and do not fit on the disk."""
     messages = make_messages(1, 4)
     opened.store.append(1, messages)
     opened.commit()
@@ -179,7 +179,7 @@ def backlog_on_a_full_disk(opened: Opened, disk: Disk) -> list[Message]:
 
 
 def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: Opened, disk: Disk) -> None:
-    """A message is dead-lettered while the disk is full: it stays where it is until its letter is on disk."""
+    """A message dead-lettered while the disk is full stays until the dead-lettered copy is on disk."""
     messages = backlog_on_a_full_disk(opened, disk)
     opened.store.flush()
     opened.error()
@@ -197,7 +197,7 @@ def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: 
 
 
 def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: Opened, disk: Disk) -> None:
-    """Turns that end together stay apart: each holds together what itself appends and settles."""
+    """Turns that end together stay separate, with separate appends and settlements."""
     messages = backlog_on_a_full_disk(opened, disk)
     opened.store.part()
     messages[0].batch.settle(1)
@@ -217,7 +217,7 @@ def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: 
 
 @pytest.mark.parametrize("kind", ["write_error", "sync_error"])
 def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened, disk: Disk, kind: str) -> None:
-    """What a failed sync covered may be gone from the cache and never have reached the disk."""
+    """After a failed sync, octets may be missing both in the cache and on the disk."""
     opened.store.append(1, make_messages(1, 3))
     opened.commit()
     setattr(disk, kind, errno.EIO)
@@ -238,7 +238,7 @@ def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened
 
 
 def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Path) -> None:
-    """A queue's messages that follow such an error lie in other files than those before, which are compacted."""
+    """After the error, new messages go to new files, and earlier files are compacted."""
     disk = Disk()
     opened = Opened(tmp_path / "broker", disk, segment_bytes=16 << 10)
     kept = []
@@ -268,7 +268,7 @@ def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Pa
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_what_a_commit_that_failed_has_left_does_not_come_back(opened: Opened, disk: Disk, number: int) -> None:
-    """All of it is settled by the next attempt, so that there is nothing else to write."""
+    """The next attempt settles all of the failed commit, so that nothing else is written."""
     messages = make_messages(1, 3)
     disk.sync_error = number
     opened.store.append(1, messages)
@@ -282,7 +282,7 @@ def test_what_a_commit_that_failed_has_left_does_not_come_back(opened: Opened, d
 
 
 def test_a_segment_that_was_made_and_not_used_hides_nothing_of_the_one_before(opened: Opened) -> None:
-    """It is there where a disk has failed at its last step, or where its removal was not on disk in time."""
+    """An unused segment remains after a disk error in the last step, or after an unsynced removal."""
     opened.store.append(1, make_messages(1, 3))
     opened.commit()
     log = opened.store._log

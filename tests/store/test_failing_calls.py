@@ -1,4 +1,4 @@
-"""Whichever call to the disk fails, what is confirmed is there, and the store goes on."""
+"""After a failure of any call to the disk, confirmed messages are there, and the store goes on."""
 
 import errno
 import os
@@ -19,15 +19,15 @@ SEGMENT = 16 << 10
 TURNS = 12
 
 AT_END = 12
-"""Calls that closing makes, at most."""
+"""Maximum number of calls made by closing."""
 
 
 class Failing(Files):
-    """A disk of which one call fails, once.
+    """A disk with one failing call.
 
     Attributes:
-        fails_at: the number of that call, counted from 0.
-        armed: whether it may fail.
+        fails_at: index of the failing call, from 0.
+        armed: True once calls are counted.
         calls: names of the calls so far.
     """
 
@@ -37,7 +37,7 @@ class Failing(Files):
         self.calls: list[str] = []
 
     def arm(self) -> None:
-        """Count from now on: the store is open. (What cannot be read at a start, it says, and changes nothing.)"""
+        """Count calls from now on: the store is open. (A start only reports unreadable files.)"""
         self.armed, self.calls = True, []
 
 
@@ -57,7 +57,7 @@ for name in CALLS:
 
 
 def work(directory: Path, disk: Failing) -> None:
-    """Publish and acknowledge over several segments; a crash and a restart leave what was confirmed."""
+    """Publish and acknowledge over several segments; confirmed messages survive a crash and a restart."""
     with closing(Opened(directory, segment_bytes=SEGMENT)) as opened:
         opened.store.append(1, make_messages(1, 4))
         opened.commit()
@@ -85,7 +85,7 @@ def work(directory: Path, disk: Failing) -> None:
                 assert left(opened.crash()) == {1: expected}
         assert opened.store.error is None
     finally:
-        with suppress(StoreError):  # the end of it is as a crash, then: what was settled last may come again
+        with suppress(StoreError):  # the end counts as a crash: the last settled messages may return
             opened.close()
     with closing(Opened(directory)) as opened:
         found = left(opened)[1]

@@ -1,4 +1,4 @@
-"""A sync that fails: the system then holds for written what the disk may never have, and copies may have it, too."""
+"""Failed syncs: octets that the system reports as written may be missing on disk, and present in copies."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name
 
 
 def positions(told: tuple[int, int]) -> list[int]:
-    """What was told since the last call."""
+    """Return the positions reported since the last call."""
     octets = os.read(told[0], 1 << 16)
     return [position for (position,) in struct.iter_unpack("=q", octets)]
 
@@ -35,7 +35,7 @@ def test_the_position_behind_each_commit_is_told(tmp_path: Path, told: tuple[int
         opened.store.flush(begin=False)
         opened.store._writer._seconds = 0.0  # a quick disk
         opened.store.begin(here=True)
-        assert opened.store.committed == len(ends)  # a home with copies leaves that to the thread
+        assert opened.store.committed == len(ends)  # a home with copies leaves the work to the thread
         opened.work_until(lambda: opened.store.committed > len(ends) and not opened.store.is_writing)
         last = next(one for one in reversed(read_lineage(tmp_path / "data").lineage) if one.end > 64)
         ends.append(last.segment << OFFSET_BITS | last.end)
@@ -84,7 +84,7 @@ def test_what_was_not_told_is_tried_again(tmp_path: Path, told: tuple[int, int],
 
 
 def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told: tuple[int, int]) -> None:
-    """Where the file has room for them, as they are written then; a disk that takes no more of them ends the store."""
+    """Commits that fit in the file are shipped early; a disk that then takes no more octets ends the store."""
     shipped: dict[int, bytes] = {}
 
     def ship(position: int, octets: bytes) -> bool:
@@ -118,7 +118,7 @@ def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told:
 
 @pytest.mark.parametrize("why", ["killed before the sync", "the sync failed"])
 def test_what_a_start_found_is_there_after_a_loss_of_power(tmp_path: Path, why: str) -> None:
-    """Though the process that wrote it never had it on disk."""
+    """Holds although the process that wrote the messages never synced them."""
     recorder = Failing(Random(1), 0.0, errno.EIO)
     first = Opened(tmp_path / "first", recorder)
     index = (tmp_path / "first" / "jumpmq.db").read_bytes()

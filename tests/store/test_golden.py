@@ -1,4 +1,4 @@
-"""Stores that older versions have left open as they are: every message and row is there, once, and more may follow."""
+"""Stores of older versions open unchanged: every message and row is there, once, and more can be written."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The index that a copy of a log makes for itself: a store opens with it as the leader's does, whenever a run ends."""
+"""The index that a copy makes of its log equals the leader's, after a kill at any moment."""
 
 import shutil
 import tempfile
@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 class Mortal(Files):
-    """Files of a process that is killed at one of its calls, where that is given."""
+    """Files of a process killed at a given call."""
 
     def __init__(self, calls: int) -> None:
         self._left = calls
@@ -65,13 +65,13 @@ class Mortal(Files):
 
 
 def copied(home: Path, copy: Path) -> list[int]:
-    """Copy the log of a home alone; return its segments."""
+    """Copy the log of a home alone; return the segments."""
     shutil.copytree(home / DIRECTORY, copy / DIRECTORY)
     return sorted(int(path.stem) for path in (copy / DIRECTORY).glob("*.log"))
 
 
 def index(copy: Path, before: int, files: Files | None = None) -> list[int]:
-    """Index a copy up to a segment, and remove what is consumed; return that."""
+    """Index a copy up to a segment, and remove consumed segments; return the numbers removed."""
     removed: list[int] = []
     while (indexed := index_sealed(copy, before, files)).segment < before or indexed.consumed:
         for segment in indexed.consumed:
@@ -81,7 +81,7 @@ def index(copy: Path, before: int, files: Files | None = None) -> list[int]:
 
 
 def index_killed(copy: Path, before: int, chance: Random) -> None:
-    """As :func:`index`, by processes that are killed until one is not."""
+    """As :func:`index`, by a series of killed processes and a last, complete run."""
     for _ in range(100):
         try:
             index(copy, before, Mortal(chance.choice([0, 0, *range(1, 60)])))
@@ -126,7 +126,7 @@ def test_messages_that_follow_in_the_next_segment_belong_to_the_batch_that_was_s
     store.keep_from(1)
 
     def fill(number: int) -> None:
-        """Have the log go on in the next segment behind what is staged."""
+        """Continue the log in the next segment, behind everything staged."""
         store.put("filler", "0", str(number) * (17 << 10))
         store.flush()
 
@@ -142,7 +142,7 @@ def test_messages_that_follow_in_the_next_segment_belong_to_the_batch_that_was_s
     for one in settled:
         one.batch.settle(one.seq)
     fill(2)
-    store.append(1, kept)  # while that is being written
+    store.append(1, kept)  # during the write
     opened.commit()
     batch = kept[0].batch
     assert batch is settled[0].batch and len({position >> 32 for position in batch.positions}) == 2

@@ -1,4 +1,4 @@
-"""The compiled kernel lays messages out as its readable twin does."""
+"""The compiled kernel lays messages out as the reference implementation does."""
 
 import itertools
 from array import array
@@ -79,7 +79,7 @@ def described(messages: list[Message]) -> list[tuple[Any, ...]]:
 
 @given(MESSAGES.filter(bool), st.booleans(), st.booleans())
 def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: bool, gaps: bool) -> None:
-    """Whatever the messages have in common, and also from the twin's hands."""
+    """Holds for any common fields of the messages, and for blocks of the reference implementation."""
     messages = [Message(*(*value, NOW + place % 2)) for place, value in enumerate(values)]
     for place, message in enumerate(messages, 1):
         message.seq, message.persistent = place * (1 + gaps), True

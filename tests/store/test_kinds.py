@@ -1,4 +1,4 @@
-"""The table of kinds of records: what stores of all releases hold, octet for octet."""
+"""The table of kinds of records: the encoding in stores of all releases, octet for octet."""
 
 import json
 from importlib import import_module
@@ -63,7 +63,7 @@ GOLDEN: list[tuple[str, tuple[KeyPart, ...], Any, str]] = [
     ("run", ("epoch",), 4, '["run","epoch",4]'),
     ("loss", ("one is gone",), 5.5, '["loss","one is gone",5.5]'),
 ]  # fmt: skip
-"""Kind, parts of the key, value, and octets in the log. ``definitions-records.jsonl`` has those of definitions."""
+"""Kind, parts of the key, value, and octets in the log; for definitions see ``definitions-records.jsonl``."""
 
 
 def rows(name: str, key: str) -> list[Kind]:
@@ -120,7 +120,7 @@ def test_what_restores_a_kind_exists() -> None:
 
 
 def test_a_store_gives_back_each_kind(opened: Opened) -> None:
-    """Streams are left out: their records go where a start finds no files; so do losses of earlier versions."""
+    """Records of streams and of old losses are left out: a start drops streams without files."""
     expected = {}
     for name, parts, value, _ in GOLDEN:
         key = rows(name, str(parts[0]) if parts else "")[0].key.key(*parts)

@@ -1,4 +1,4 @@
-"""Which history a log is: read from its files, and left as it is."""
+"""Reading the lineage of a log leaves its files unchanged."""
 
 import errno
 import shutil
@@ -21,10 +21,10 @@ from jumpmq.store.scan import OpenSegment
 SEGMENT = 4 << 10
 
 OPENING = bytes.fromhex("4a756d704d510003 07000000 05000000 2a00000000000000 d2029649 49cf7d1a")
-"""Magic, segment 7, epoch 5, first commit 42, salt 1234567890, CRC-32 of these."""
+"""Magic, segment 7, epoch 5, first commit 42, salt 1234567890, CRC-32 of all of these."""
 
 OPENING_0_2 = bytes.fromhex("4a756d704d510002 0700000000000000 2a00000000000000 d2029649 c191feff")
-"""The same without an epoch, as version 0.2 wrote it."""
+"""The header without an epoch, as written by version 0.2."""
 
 
 def test_an_opening_is_these_octets_twice() -> None:
@@ -58,7 +58,7 @@ def test_a_store_of_0_2_has_a_lineage_that_goes_on_in_the_epoch_of_the_next_star
 
 
 def written(directory: Path, epoch: int = 1, first: int = 1) -> Opened:
-    """A store with some segments, of commits with one message each."""
+    """Make a store with some segments, of commits with one message each."""
     opened = Opened(directory, segment_bytes=SEGMENT, epoch=epoch)
     for seq in range(first, first + 12):
         opened.store.append(1, make_messages(seq, seq, body=lambda seq: bytes(seq * 97 % 900)))
@@ -81,7 +81,7 @@ def test_each_start_goes_on_in_its_epoch(tmp_path: Path) -> None:
 
 
 def ends(path: Path) -> list[int]:
-    """End of a segment's opening, and of each of its commits."""
+    """Return the end of a segment's opening, and of every commit."""
     with closing(OpenSegment(Files(), path)) as file:
         return [OPENING_SIZE, *(one.end for one in file.commits())]
 
@@ -103,7 +103,7 @@ def test_a_log_that_is_cut_anywhere_ends_behind_its_last_whole_commit(tmp_path: 
             file.truncate(cut)
         end = max(end for end in last if end <= max(cut, OPENING_SIZE))
         assert read_lineage(tmp_path / "cut") == ((*whole[:-1], whole[-1]._replace(end=end)), [], [])
-    paths[-1].write_bytes(bytes(len(octets)))  # it was being made when the power failed
+    paths[-1].write_bytes(bytes(len(octets)))  # a segment in the making at the power failure
     assert read_lineage(tmp_path / "cut") == (whole[:-1], [], [])
 
 
@@ -112,7 +112,7 @@ def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
         written(tmp_path / "data", epoch, first).store.close()
     paths = copy_of(tmp_path / "data", tmp_path / "flipped")
     whole = read_lineage(tmp_path / "flipped").lineage
-    place = len(whole) - 2  # a segment with others before and behind it
+    place = len(whole) - 2  # a segment between others
     (segment, _, _, end), bounds, octets = whole[place], ends(paths[place]), bytearray(paths[place].read_bytes())
     base = segment << OFFSET_BITS
     assert bounds[-1] == end and len(bounds) > 2
@@ -153,7 +153,7 @@ def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path) -> None:
 
 
 def last_segment(directory: Path) -> tuple[Stretch, Path, list[int]]:
-    """The last segment of a log, its file, and the numbers of its commits."""
+    """Return the last segment of a log, with file and commit numbers."""
     last = read_lineage(directory).lineage[-1]
     path = directory / "log" / file_name(last.segment)
     with closing(OpenSegment(Files(), path)) as file:
@@ -161,7 +161,7 @@ def last_segment(directory: Path) -> tuple[Stretch, Path, list[int]]:
 
 
 def create_unused(path: Path, segment: int, first_commit: int) -> None:
-    """Create a segment without commits beside another one."""
+    """Create a segment without commits beside a given segment."""
     opening = Opening(segment, first_commit, 7, epoch=1)
     path.with_name(file_name(segment)).write_bytes(opening.encode() + bytes(SEGMENT))
 
@@ -195,7 +195,7 @@ def test_behind_segments_that_were_consumed_an_unused_one_tells_a_start_the_same
 
 
 def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> None:
-    """Whatever a failed write has left at the end of the one before them."""
+    """Holds whatever a failed write left at the end of the previous segment."""
     for epoch, first in ((1, 1), (2, 13)):
         written(tmp_path / "data", epoch, first).store.close()
     paths = copy_of(tmp_path / "data", tmp_path / "consumed")

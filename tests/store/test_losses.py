@@ -1,4 +1,4 @@
-"""What is missing from a data directory is named, with queue and numbers, until it is acknowledged."""
+"""Messages missing from a data directory are reported by queue and number, until acknowledged."""
 
 import re
 import shutil
@@ -14,15 +14,14 @@ from jumpmq.store.kinds import LOSS
 from jumpmq.store.scan import OpenSegment
 
 QUEUES = {1: set(range(1, 202)), 2: set(range(1, 202)) - set(range(41, 61)), 3: set(range(1, 202, 2))}
-"""The messages that each queue of :func:`make` has."""
+"""Messages of each queue of :func:`make`."""
 
 
 RANGES = re.compile(r"messages ((?:\d+ )?to \d+(?:, \d+ to \d+)*) of (queue '?[a-z]+'? ?\d*)")
 
 
 def make(directory: Path) -> Opened:
-    """A store of several segments: one queue with all its messages, one of which some are acknowledged, one with gaps
-    in its numbers."""
+    """Make a store of several segments: a full queue, a queue with acknowledged messages, a queue with gaps."""
     opened = Opened(directory, segment_bytes=16 << 10)
     opened.store.put("queue", "orders", {"id": 1, "name": "orders", "vhost": "/"})
     acknowledged = []
@@ -49,7 +48,7 @@ def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def named(sentences: list[str]) -> dict[int, set[int]]:
-    """The numbers that losses name, by queue."""
+    """Return the reported numbers of losses, by queue."""
     found: dict[int, set[int]] = {1: set(), 2: set(), 3: set()}
     for loss in sentences:
         for ranges, queue in RANGES.findall(loss):
@@ -61,7 +60,7 @@ def named(sentences: list[str]) -> dict[int, set[int]]:
 
 
 def boundary(path: Path) -> int:
-    """Where a commit in the middle of a segment ends."""
+    """Return the offset where a commit in the middle of a segment ends."""
     file = OpenSegment(Files(), path)
     commits = list(file.commits())
     file.close()
@@ -69,7 +68,7 @@ def boundary(path: Path) -> int:
 
 
 def hurt_copies(directory: Path, to: Path) -> list[tuple[str, Path]]:
-    """Copies of a directory, each with a file of the log deleted or cut where a commit ends."""
+    """Return copies of a directory, with one log file deleted or cut at the end of a commit."""
     copies = []
     for path in sorted(directory.glob("log/*.log")):
         for what in ("deleted", "cut"):
@@ -119,7 +118,7 @@ def test_a_file_that_is_deleted_or_cut_is_missed(directory: Path, tmp_path: Path
 def test_what_is_left_before_a_gap_stays_where_what_is_missing_was_acknowledged(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "broker", segment_bytes=4 << 10)
     messages = []
-    for seq in range(1, 21):  # what is appended when a segment is full still belongs to the batch of those before
+    for seq in range(1, 21):  # messages appended to a full segment still belong to the previous batch
         messages += make_messages(seq, seq, body=lambda seq: bytes(500))
         opened.store.append(1, messages[-1:])
         opened.commit()
@@ -184,7 +183,7 @@ def kept(directory: Path) -> dict[str, float]:
 
 
 def test_losses_recorded_in_the_log_go_to_the_file(tmp_path: Path) -> None:
-    """As versions before wrote them."""
+    """Earlier versions recorded losses in the log."""
     opened = Opened(tmp_path / "broker")
     opened.store.put(LOSS, "one is gone", 5.5)
     opened.store.put(LOSS, "another was", -4.5)
@@ -228,7 +227,7 @@ def test_a_file_of_losses_that_is_damaged_or_refused_holds_up_nothing(tmp_path: 
     path = opened.directory / "losses"
     path.with_name("losses.new").mkdir()
     opened.restart()
-    assert not path.exists() and not opened.store.losses  # the disk did not take it
+    assert not path.exists() and not opened.store.losses  # the disk refused the record
     for loss in ("one is gone", "two are gone"):
         opened.store.losses.add(loss)
     opened.store.keep_losses()

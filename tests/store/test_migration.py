@@ -1,4 +1,4 @@
-"""A store of version 0.1 becomes a log when it is opened, once, and a crash in between changes nothing."""
+"""Opening a store of version 0.1 converts it to a log, once; a crash in between changes nothing."""
 
 import gzip
 import shutil
@@ -12,7 +12,7 @@ EXPECTED = {1: [*range(1, 24), *range(25, 31)], 2: [1, 2, 3, 4, 5]}
 
 
 def old_store(state: str, directory: Path) -> Path:
-    """What JumpMQ 0.1 left: messages 1 to 30 of queue 1, without 24, and 1 to 5 of queue 2."""
+    """Make a store as JumpMQ 0.1: messages 1 to 30 of queue 1, without 24, and 1 to 5 of queue 2."""
     directory.mkdir()
     for path in (OLD / state).iterdir():
         (directory / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
@@ -36,7 +36,7 @@ def test_nothing_is_missing_and_nothing_comes_again(tmp_path: Path, state: str) 
 
 
 def test_a_migration_that_was_interrupted_begins_again(tmp_path: Path) -> None:
-    """At any of its steps: with half a new store beside the old one, or with its log in place already."""
+    """Interruptions at any step: with half a new store beside the old store, or with its log already in place."""
     whole = old_store("stopped", tmp_path / "new")
     Opened(whole).close()
     first = old_store("killed", tmp_path / "first")

@@ -1,4 +1,4 @@
-"""Reads that fail: tried again, else named; nothing that could not be read is settled or cut."""
+"""Failed reads are repeated or reported; unreadable messages are neither settled nor cut."""
 
 import os
 import resource
@@ -19,10 +19,10 @@ from jumpmq.store.reader import RETRIES
 
 
 class FailingReads(Files):
-    """Files whose reads fail: what is opened is a directory, of which nothing can be read.
+    """Files with failing reads: the opened file is a directory, which cannot be read.
 
     Attributes:
-        failures: so many of the next files cannot be read.
+        failures: number of further failing files.
     """
 
     failures = 0
@@ -35,7 +35,7 @@ class FailingReads(Files):
 
 
 def kept(directory: Path, files: FailingReads) -> Opened:
-    """A store that was started with 100 messages in queue 1, of which nothing was read yet."""
+    """A started store with 100 unread messages in queue 1."""
     opened = Opened(directory, files)
     opened.store.append(1, make_messages(1, 100))
     opened.commit()
@@ -79,7 +79,7 @@ def test_deliveries_that_come_back_and_cannot_be_read_stay_on_disk(tmp_path: Pat
     held = queue.take(count)
     queue.taken.page(held)
     files.failures = 1_000_000
-    queue.settle(held[:5], outcome)  # from files that are no longer open
+    queue.settle(held[:5], outcome)  # from files that are closed meanwhile
     opened.commit()
     assert (queue.ready_count, queue.unacknowledged_count) == (0, count - 5)
     assert len(opened.store.losses.listed()) == 5
@@ -90,7 +90,7 @@ def test_deliveries_that_come_back_and_cannot_be_read_stay_on_disk(tmp_path: Pat
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """The process has opened as many files as it may."""
+    """The process has reached its limit of open files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 8, limits[1]), limits[1]))

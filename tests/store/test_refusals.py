@@ -1,4 +1,4 @@
-"""A store that cannot be used is refused with one line that says what to do, and left as it is."""
+"""An unusable store is refused with one line that says how to proceed, and left unchanged."""
 
 import os
 import sqlite3
@@ -13,7 +13,7 @@ from jumpmq.store import Store, StoreError, schema
 
 
 def refusal(directory: Path) -> str:
-    """Why the store in a directory is refused."""
+    """Return the text of the refusal of a store in a directory."""
     with pytest.raises(StoreError) as raised:
         Store.open(directory, on_commit=lambda number: None)
     message = str(raised.value)
@@ -22,7 +22,7 @@ def refusal(directory: Path) -> str:
 
 
 def octets(directory: Path) -> dict[str, bytes]:
-    """All that matters of a directory: the lock names whoever tried last, and SQLite rebuilds its shared index."""
+    """Return a directory's content, without the lock and SQLite's shared index, which every attempt changes."""
     return {
         str(file.relative_to(directory)): file.read_bytes()
         for file in directory.rglob("*")

@@ -1,8 +1,8 @@
-"""A crash at any moment, with any of the writes since the last sync missing or torn, leaves streams as a commit did.
+"""After a crash at any moment, with any unsynced writes missing or torn, streams have the state of a commit.
 
-Exactly so: what was confirmed is there, no row twice, and nothing of a commit that is not whole, whichever of the log,
-the index and the streams' files got to the disk. What is then appended follows. Queues and streams of one turn share
-their fate: a message that is settled with what came of it in a stream is in one of both.
+Exactly: all confirmed rows are there, no row twice, and no part of an incomplete commit, whichever of the
+log, the index and the streams' files reached the disk. Later rows follow. Queues and streams of one turn
+share their fate: a settled message, or the resulting row of a stream, exists in exactly one of the two.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from jumpmq.store import StoreError
 from jumpmq.store.errors import Unsynced
 
 POINTS = 40
-"""Crashes that are tried for each workload."""
+"""Number of crashes tried for each workload."""
 
 
 UNHURRIED = settings(
@@ -48,7 +48,7 @@ def test_so_does_one_after_errors_of_the_disk(steps: list[tuple[int, int, int, s
 
 
 def crash_everywhere(steps: list[tuple[int, int, int, str]], chance: Random, recorder: Recorder) -> None:
-    """Record a workload, and look at what crashes during it leave."""
+    """Record a workload, and check possible states after crashes."""
     with tempfile.TemporaryDirectory() as name:
         rate, directory = getattr(recorder, "rate", 0.0), Path(name) / "broker"
         recorder.rate = 0.0  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
+"""Streams on disk: commits survive, a crash leaves a clean prefix, retention drops whole segments."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
 
 @pytest.fixture
 def open_streams(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
-    """Opens the streams of one directory; those opened before are closed."""
+    """Open the streams of one directory repeatedly; earlier opened streams are closed."""
     opened: list[Opened] = []
 
     def open_again() -> Opened:
@@ -76,7 +76,7 @@ def test_a_stream_is_deleted_while_a_commit_is_written_and_more_is_staged_for_it
     opened.files.append(opened.log, [message(0)])
     opened.store.flush()
     opened.files.append(opened.log, [message(1)])
-    opened.store.flush()  # the writer is busy: this commit is laid out later, and then there is nothing in it
+    opened.store.flush()  # the writer is busy: this commit is laid out later, and is empty then
     opened.remove(7)
     opened.files.append(other, [message(0)])
     opened.commit()
@@ -97,7 +97,7 @@ def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
 def test_files_of_older_versions_have_a_clean_prefix_after_a_crash(
     open_streams: Callable[[], Opened], tmp_path: Path, seed: int
 ) -> None:
-    """There, only the files tell the end of a stream."""
+    """In old versions, only the files mark the end of a stream."""
     opened = open_streams()
     ends, number = [0], 0
     for _ in range(6):
@@ -143,7 +143,7 @@ def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callabl
     assert opened.log.first == 20
     opened.log.retain(0, START + 1000)
     assert bodies(opened.log) == list(range(30, 40))
-    assert [int(body) for body in kept[0].column("body").to_pylist()] == list(range(10))  # whoever reads, reads on
+    assert [int(body) for body in kept[0].column("body").to_pylist()] == list(range(10))  # open readers read on
     again = open_streams().log
     assert (again.first, again.end) == (30, 40)
 
@@ -153,7 +153,7 @@ def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callabl
 def test_what_is_damaged_is_set_aside_and_the_rest_is_read(
     open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture, chunk: int, place: int
 ) -> None:
-    """Damage to a header or a body, in the first file of two or in the last, of three chunks each."""
+    """Damage to a header or a body, in the first or the last of two files, of three chunks each."""
     opened = open_streams()
     for first in range(0, 60, 10):
         opened.append(*(message(number, 100) for number in range(first, first + 10)))
@@ -173,7 +173,7 @@ def test_what_is_damaged_is_set_aside_and_the_rest_is_read(
 
 
 def chunks(log: StreamLog) -> list[Chunk]:
-    """What a reader is given, from the first offset on."""
+    """Return the chunks given to a reader, from the first offset on."""
     found: list[Chunk] = []
     offset = 0
     while (chunk := log.chunk_from(offset)) is not None:
@@ -183,7 +183,7 @@ def chunks(log: StreamLog) -> list[Chunk]:
 
 
 def without_header_checksums(octets: bytearray, places: list[int]) -> None:
-    """Chunks as older versions wrote them."""
+    """Return chunks without header checksums, as older versions wrote them."""
     for place in places:
         end = place + HEADER.size + int.from_bytes(octets[place + 8 : place + 12], "little")
         octets[place + 52 : place + 56] = bytes(4)
@@ -258,7 +258,7 @@ def test_the_disk_gets_the_room_of_a_removed_stream_that_was_read(
 
 
 def open_files() -> list[Path]:
-    """Files of this process, those that memory is mapped to included."""
+    """Return the open files of this process, memory-mapped files included."""
     return [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
 
 
@@ -346,7 +346,7 @@ def test_a_stream_can_be_declared_while_its_directory_cannot_be_made(tmp_path: P
 
 
 class NeverCut(Files):
-    """A disk on which no file is cut, as long as that is so."""
+    """A disk that fails to cut files while :attr:`fails` is set."""
 
     fails = False
 
@@ -394,7 +394,7 @@ def test_what_a_crash_has_left_is_cut_before_more_is_written(tmp_path: Path) -> 
 
 
 class Unopened(Files):
-    """Files of streams that cannot be opened as long as there is an error."""
+    """Files of streams that cannot be opened while an error is set."""
 
     error = 0
 
@@ -410,7 +410,7 @@ class Unopened(Files):
 
 
 def test_want_of_descriptors_puts_the_index_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Clients take them: no reason for a broker to end."""
+    """Clients may exhaust the descriptors; the broker must go on."""
     disk = Unopened()
     opened = Opened(tmp_path, disk, segment_bytes=16 << 10)
     disk.error = errno.EMFILE
@@ -427,7 +427,7 @@ def test_want_of_descriptors_puts_the_index_off(tmp_path: Path, caplog: pytest.L
 
 
 class Noting(Files):
-    """Files that note which of them were synced."""
+    """Files with a record of syncs."""
 
     def __init__(self) -> None:
         self.synced: set[str] = set()
@@ -438,13 +438,13 @@ class Noting(Files):
 
 
 def test_files_are_synced_before_another_home_has_them(tmp_path: Path) -> None:
-    """Also those that an index was to sync which is not written yet: it will not find them any more."""
+    """Holds also for files whose sync is left to the next index: after the move the index misses the files."""
     disk = Noting()
     opened = Opened(tmp_path, disk)
     opened.log.segment_bytes = 5000
     for number in range(30):
         opened.append(message(number, 1000))
-    opened.log.take_unsynced()  # as for an index that is to be written
+    opened.log.take_unsynced()  # as for an index to be written
     names = {path.name for path in segment_files(tmp_path)}
     disk.synced.clear()
     opened.files.hand_over(opened.log, {}, leave=True)

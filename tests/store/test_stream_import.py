@@ -1,4 +1,4 @@
-"""Streams of other homes that are written through the log of this one: pieces of any size, damage, later starts."""
+"""Streams of remote homes, imported through the local log: any size of piece, damage, later starts."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import encode, messages_of
 
 THERE, HERE = (1 << 48) + 7, 9
-"""Numbers of a stream at its former home, and here."""
+"""Numbers of a stream at the former home, and here."""
 
 
 def chunks(*counts: int, first: int = 0, salt: int = 5) -> list[bytes]:
-    """Chunks of so many messages each, whose bodies are their offsets, as a segment has them."""
+    """Return chunks of so many messages each, as in a segment; bodies are the offsets."""
     found, position = [], 0
     for count in counts:
         messages = [Message("", b"s", b"", b"%d" % number, True, 1.0) for number in range(first, first + count)]
@@ -55,7 +55,7 @@ def test_another_segment_begins_behind_damage(size: int, at: int) -> None:
 
 
 class Home:
-    """A store, and the stream that it imports."""
+    """A store with an imported stream."""
 
     def __init__(self, directory: Path) -> None:
         self.store = Store.open(directory, on_commit=lambda receipt: None, segment_bytes=1 << 14)
@@ -69,7 +69,7 @@ class Home:
         )
 
     def take(self, first: int, octets: bytes) -> None:
-        """Import a segment of a stream whose first offset is given, and have it on disk."""
+        """Import the segment with the given first offset, and wait until it is on disk."""
         log = self.files.importing(THERE, first)
         for chunk in cut(octets, 1000, ChunkCutter(log.end, begins=True)):
             self.files.import_chunks(log, [chunk])

@@ -1,4 +1,4 @@
-"""What is missing of a stream's files is named by its offsets, and what is written later follows behind it."""
+"""Rows missing from a stream's files are reported by offset, and later rows follow behind the gap."""
 
 import contextlib
 import random
@@ -28,7 +28,7 @@ COUNT = 100
 
 
 def make(directory: Path) -> Known:
-    """A stream of five segments of 20 messages in chunks of 5, closed; what the store noted of it."""
+    """Make a closed stream of five segments of 20 messages in chunks of 5; return the store's records of the stream."""
     opened = Opened(directory.parent)
     opened.log.segment_bytes = 5000
     for first in range(0, COUNT, 5):
@@ -48,7 +48,7 @@ def delete(place: int) -> Callable[[Path], None]:
 
 
 def cut(place: int) -> Callable[[Path], None]:
-    """Cut a file where its second chunk ends."""
+    """Cut a file at the end of its second chunk."""
 
     def cut_file(directory: Path) -> None:
         path = files(directory)[place]
@@ -60,7 +60,7 @@ def cut(place: int) -> Callable[[Path], None]:
 
 
 def swap(directory: Path) -> None:
-    """Give two files each other's name."""
+    """Exchange the names of two files."""
     one, other = files(directory)[1], files(directory)[3]
     kept = one.rename(one.with_name("kept"))
     other.rename(one)
@@ -165,7 +165,7 @@ def test_an_empty_stream_has_no_damage(tmp_path: Path) -> None:
 
 
 def offsets(losses: list[str]) -> set[int]:
-    """The offsets that losses name."""
+    """Return the reported offsets of losses."""
     found: set[int] = set()
     for loss in losses:
         for first, last in re.findall(r"offsets (\d+) to (\d+)", loss):
@@ -192,14 +192,14 @@ def test_the_files_of_another_stream_are_not_served(tmp_path: Path) -> None:
 
 
 def test_what_retention_lets_go_of_is_not_missed(tmp_path: Path) -> None:
-    """Its files go when the store has noted that they may."""
+    """Files go after the store has recorded their release by retention."""
     directory = tmp_path / "streams"
     make(directory)
     opened = Opened(tmp_path)
     before = opened.log.first
     opened.log.retain(max_bytes=6000, oldest=None)
     assert opened.log.first > before and len(files(directory)) == 5
-    for commits in (False, True):  # a crash before the store has noted that, and after it
+    for commits in (False, True):  # a crash before the store has recorded the release, and after it
         if commits:
             opened.commit()
         crashed = tmp_path / str(commits)
@@ -238,7 +238,7 @@ def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
 
 
 def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
-    """The place that such a chunk names is damaged, too: no file is made there, which would end another one."""
+    """The chunk names a damaged position; a file made at the position would end an existing file."""
     opened = Opened(tmp_path / "before")
     opened.log.segment_bytes = 5000
     for number in range(COUNT):
@@ -259,7 +259,7 @@ def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
 
 
 def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(tmp_path: Path) -> None:
-    """The index may still say that the stream is empty, as it was before its files came from another home."""
+    """The index may still record an empty stream, as before the arrival of files from a remote home."""
     source = Opened(tmp_path / "source")
     for number in range(COUNT):
         source.append(message(number))
@@ -286,7 +286,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_the_index_does_not_pass_chunks_of_a_stream_before_it_is_open(tmp_path: Path, clean: bool) -> None:
-    """A node of a cluster commits its epoch before it restores its queues, and may be killed soon after."""
+    """A node of a cluster commits an epoch before restoring queues, and may be killed soon after."""
     opened = Opened(tmp_path)
     opened.append(message(0), message(1))
     opened.close(clean=False)

@@ -1,4 +1,4 @@
-"""A stream's files that cannot be read for a while, or that others cut: nothing is cut or passed over for that."""
+"""Temporarily unreadable stream files, or files truncated by other programs, cause no cut and no skipped row."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from jumpmq.store.stream_files import StreamFiles
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Streams, one of three segments with 60 messages, closed."""
+    """Closed streams, including a stream of three segments with 60 messages."""
     opened = Opened(tmp_path)
     opened.log.segment_bytes = 5000
     for first in range(0, 60, 5):
@@ -30,7 +30,7 @@ def segments(directory: Path) -> list[Path]:
 
 
 class Failing:
-    """Has reads of files whose names contain something fail."""
+    """Fails reads of files with a given text in their names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.name: str | None = None
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_now_is_read_later(directory: Path, failing: Failing
     assert "segment cannot be read: Input/output error" in loss and loss.endswith("of a stream")
     assert list(stream_log.check(directory / "7")) == [loss.removesuffix(" of a stream")]
     assert bodies(log, 0, 19) == list(range(20))
-    log.retain(None, oldest=0.0)  # what is not known to be old stays
+    log.retain(None, oldest=0.0)  # files of unknown age stay
     failing.name = None
     assert bodies(log) == list(range(60))
     assert [log.chunk_from(offset).first for offset in (0, 20, 59)] == [0, 20, 55]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The two threads that write leave the same octets, and say the same of a disk that refuses them."""
+"""Both writing threads produce the same octets, and report the same on failing disks."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ def pipe_and_worker(request: pytest.FixtureRequest) -> Iterator[tuple[int, Writi
 
 
 def commit(number: int) -> Commit:
-    """Small messages, large ones, many, and a settlement."""
+    """Commit small messages, large ones, many, and a settlement."""
     blocks = [
         messages_block(1, make_messages(1, 3), new=True),
         messages_block(2, make_messages(1, 2, body=lambda seq: bytes([seq]) * 100_001), new=True),
@@ -98,7 +98,7 @@ def test_octets_are_appended_as_they_are(pipe_and_worker: tuple[int, WritingThre
 
 @pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
 def test_room_for_large_commits_goes_back_to_the_system(tmp_path: Path) -> None:
-    """Four megabytes, in which they are gathered."""
+    """The octets of a large commit are gathered in a buffer of four megabytes."""
     readable, writable = os.pipe()
     compiled, large = _worker.Worker(writable), commit(1)
     with (tmp_path / "file").open("w+b") as file:
@@ -122,7 +122,7 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, WritingThread], tmp_pat
 
 
 class Watched(Files):
-    """Files whose syncs note what has been told by then."""
+    """Files whose syncs record the positions reported so far."""
 
     def __init__(self, told: int) -> None:
         self.told, self.before_sync = told, b""
@@ -157,14 +157,14 @@ def test_who_does_not_take_positions_holds_up_nothing(kind: str, tmp_path: Path,
             while True:
                 os.write(told[1], bytes(8))
         assert write(9) == (0, True)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), told[0])  # nobody is left to read them
+        os.dup2(os.open(os.devnull, os.O_RDONLY), told[0])  # no reader is left
         assert write(10) == (0, True)
     teller.close()
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
 def test_what_is_told_is_in_the_cache_of_the_system(tmp_path: Path, told: tuple[int, int]) -> None:
-    """No memory is taken to write past it."""
+    """A thread that reports positions writes large commits to the system's cache, without a buffer."""
     readable, writable = os.pipe()
     compiled, large = _worker.Worker(writable, told[1]), commit(1)
     before = resident()
