@@ -30,8 +30,7 @@ def command(name: str, *arguments: str | Path) -> list[str]:
 def run(
     name: str, *arguments: str | Path, timeout: float = 200, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end, without a terminal, in a fork of a process that has imported it
-    (:mod:`tests.cli.forking`)."""
+    """Run a command to its end, without a terminal, in a fork of a warm process (:mod:`tests.cli.forking`)."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as forking:
         output, errors = Path(directory, "stdout"), Path(directory, "stderr")
         asked = {
@@ -51,11 +50,11 @@ def run(
 
 @cache
 def _forking_process() -> str:
-    """Starts the process that forks; returns the path of its socket."""
+    """Start the forking process. Return the path of its socket."""
     directory = tempfile.mkdtemp()
     path = str(Path(directory, "socket"))
     line = [sys.executable, "-m", "tests.cli.forking", path]
-    if threading.current_thread() is threading.main_thread():  # it would end with any other
+    if threading.current_thread() is threading.main_thread():  # the process would end with any other thread
         line = ending_with_us(line)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
     atexit.register(shutil.rmtree, directory)
@@ -66,7 +65,7 @@ def _forking_process() -> str:
 
 
 class Serving(NamedTuple):
-    """A `jumpmq serve` that is ready."""
+    """A ready `jumpmq serve`."""
 
     process: subprocess.Popen[str]
     ready_line: str
@@ -85,7 +84,7 @@ class Serving(NamedTuple):
 
 @contextmanager
 def serving(data_dir: Path, *arguments: str, stderr: IO[str] | None = None, **environment: str) -> Iterator[Serving]:
-    """A broker on free ports, killed at the end if the test has not stopped it; `stderr` takes its log."""
+    """A broker on free ports, killed at the end of the test; `stderr` takes its log."""
     line = command("jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", data_dir, *arguments)
     with subprocess.Popen(
         line, env=os.environ | environment, stdout=subprocess.PIPE, stderr=stderr, text=True

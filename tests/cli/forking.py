@@ -1,9 +1,9 @@
-"""A process that has imported `jumpmq` and `jumpmqctl`, and forks to run them: a new one takes a third of a second.
+"""A warm process that forks to run `jumpmq` and `jumpmqctl`: a new process takes a third of a second.
 
     python -m tests.cli.forking SOCKET
 
-Whoever connects to the socket sends ``{"name", "arguments", "environment", "directory", "stdout", "stderr"}`` as JSON,
-the last two names of files, and gets the exit status.
+A client of the socket sends ``{"name", "arguments", "environment", "directory", "stdout", "stderr"}`` as JSON, with
+file names in the last two fields, and gets the exit status.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ COMMANDS = {"jumpmq": jumpmq.__main__.main, "jumpmqctl": jumpmqctl.main}
 
 
 def serve(path: str) -> None:
-    """Serve until the process that started this one is gone."""
+    """Serve until the end of the parent process."""
     warm_up()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who serve
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children need no wait
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(16)
@@ -41,7 +41,7 @@ def serve(path: str) -> None:
 
 
 def warm_up() -> None:
-    """Have everything imported that a command imports when it runs."""
+    """Import all modules that a command imports when it runs."""
     importlib.import_module("jumpmq.cli.server")
     if importlib.util.find_spec("jumpmq.nodes") is not None:  # `scripts/one-process` removes the package
         for module in ("jumpmq.nodes.entering", "jumpmq.nodes.etcd.posting"):
@@ -53,7 +53,7 @@ def warm_up() -> None:
 
 
 def attend(client: socket.socket) -> None:
-    """Run one command, and tell what came of it; does not return."""
+    """Run a command, and send its exit status; does not return."""
     asked = json.loads(client.makefile().readline())
     child = os.fork()
     if child == 0:
@@ -66,7 +66,7 @@ def attend(client: socket.socket) -> None:
 
 
 def become(asked: dict[str, Any]) -> None:
-    """Have the arguments, the environment and the streams that are asked for."""
+    """Set the requested arguments, environment and streams."""
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["directory"])

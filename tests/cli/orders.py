@@ -4,7 +4,7 @@ import pika
 
 
 def publish(amqp_url: str, count: int) -> None:
-    """Declares the durable queue `orders` and publishes persistent messages to it, each confirmed."""
+    """Declare the durable queue `orders`, and publish persistent messages with confirms."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     channel = connection.channel()
     channel.queue_declare("orders", durable=True)
@@ -15,7 +15,7 @@ def publish(amqp_url: str, count: int) -> None:
 
 
 def bodies(amqp_url: str) -> list[bytes]:
-    """Everything that the queue `orders` holds, in order."""
+    """The bodies of the queue `orders`, in order."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     channel = connection.channel()
     found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a shell offers after the tab key."""
+"""Completions of a shell."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def url() -> Iterator[str]:
 
 
 def offered(line: str, **environment: str) -> list[str]:
-    """The words that bash offers for the last one of a line."""
+    """The completions of bash for the last word of a line."""
     words = line.split(" ")
     asked = {"_JUMPMQCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     result = subprocess.run(

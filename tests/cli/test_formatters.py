@@ -1,4 +1,4 @@
-"""Listings look as rabbitmqctl 3.10.8 prints them; the expected texts are its output for the same objects."""
+"""Listings have the format of rabbitmqctl 3.10.8; the expected texts are its output for the same objects."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`jumpmqctl` lists what rabbitmqctl lists, in the same words, and fails with the same exit statuses."""
+"""`jumpmqctl` has the listings, texts and exit statuses of rabbitmqctl."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Listed = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[jumpmq.RunningBroker]:
-    """A broker with an exchange `e` that hashes a header, bound to q1 (one message, bounded length) and q2."""
+    """A broker with an exchange `e` that hashes a header, bound to q1 (a message, bounded length) and q2."""
     with jumpmq.running() as running:
         connection = pika.BlockingConnection(pika.URLParameters(running.amqp_url))
         channel = connection.channel()
@@ -117,7 +117,7 @@ def test_the_url_comes_from_the_environment_too(broker: jumpmq.RunningBroker) ->
 
 
 def fails(status: int, *arguments: str) -> str:
-    """Runs jumpmqctl, which must fail with this exit status, and returns the last line on stderr."""
+    """Run jumpmqctl, which must fail with the status. Return the last line of stderr."""
     result = run("jumpmqctl", *arguments)
     assert result.returncode == status
     assert "Traceback" not in result.stderr

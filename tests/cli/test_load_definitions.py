@@ -1,4 +1,4 @@
-"""`--load-definitions`: what the file has is there when the first client comes, and stays through restarts."""
+"""`--load-definitions`: the definitions of the file exist before the first client, and survive restarts."""
 
 import json
 import re

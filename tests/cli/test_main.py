@@ -1,4 +1,4 @@
-"""`python -m jumpmq`, as the program `jumpmq` is: a plain `serve` takes another way to the same."""
+"""`python -m jumpmq` behaves as the program `jumpmq`: a plain `serve` takes a shorter path to the same result."""
 
 import subprocess
 import sys

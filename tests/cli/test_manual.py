@@ -1,4 +1,4 @@
-"""`jumpmq man` writes manual pages that tell of every command and option."""
+"""`jumpmq man` writes manual pages with every command and option."""
 
 import shutil
 import subprocess

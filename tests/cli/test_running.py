@@ -15,7 +15,7 @@ import jumpmq
 
 
 def message_count(broker: jumpmq.RunningBroker, queue: str, **arguments: object) -> int:
-    """Declares a durable queue and returns how many messages it holds."""
+    """Declare a durable queue. Return its number of messages."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     declared = connection.channel().queue_declare(queue, durable=True, **arguments)
     connection.close()

@@ -1,4 +1,4 @@
-"""`jumpmq serve`: one line says it is ready, a signal stops it with nothing lost, and what goes wrong is one line."""
+"""`jumpmq serve`: a line after the start, a clean stop on a signal without loss, a single line per failure."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def test_a_signal_ends_a_node_that_waits_for_etcd(tmp_path: Path, number: signal
             assert process.stderr is not None
             try:
                 assert "the start waits for etcd" in next(process.stderr)
-                for _ in range(2):  # the second one harms nothing
+                for _ in range(2):  # the second signal is harmless
                     os.killpg(process.pid, number)
                     time.sleep(0.1)
                 assert process.wait(20) == 0
@@ -77,7 +77,7 @@ def test_a_signal_ends_a_node_that_waits_for_etcd(tmp_path: Path, number: signal
 
 
 def one_line_and_status_1(*arguments: str | Path) -> str:
-    """What `jumpmq serve` says on stderr when it cannot start."""
+    """The stderr of a `jumpmq serve` that fails to start."""
     result = run("jumpmq", "serve", *arguments)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("jumpmq: ")

@@ -1,4 +1,4 @@
-"""What the tests of the management port share: a client of it, and a publisher."""
+"""Common parts of the management port's tests: a client, and a publisher."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class API:
         return self.session.request(method, f"{self.address}/api/{path}", timeout=30, **options)
 
     def get(self, *parts: str, **query: Any) -> Any:
-        """The JSON of an answer that must be good."""
+        """Return the JSON of an answer with status 200."""
         response = self.request("GET", *parts, params=query)
         assert response.status_code == 200, response.text
         return response.json()
@@ -36,7 +36,7 @@ class API:
         return response.json() if response.content else None
 
     def node_at(self, port: int) -> str:
-        """The node that listens at a port."""
+        """The node with a listener at the port."""
         node: str = next(one["node"] for one in self.get("overview")["listeners"] if one["port"] == port)
         return node
 
@@ -54,7 +54,7 @@ class API:
 
 
 def publish(channel: Any, queue: str, bodies: Iterable[bytes], **properties: Any) -> None:
-    """Persistent messages through the default exchange, on disk when this returns."""
+    """Publish persistent messages through the default exchange. They are on disk on return."""
     channel.confirm_delivery()
     for body in bodies:
         channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2, **properties), mandatory=True)

@@ -1,4 +1,4 @@
-"""A broker with its management port for each test."""
+"""A broker with its management port, for every test."""
 
 from __future__ import annotations
 

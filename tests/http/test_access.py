@@ -1,4 +1,4 @@
-"""What users may see and do of what belongs to others, and what pages of other sites may."""
+"""Access of users to objects of other users, and of pages from other sites."""
 
 import math
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def connect(
 
 @pytest.fixture
 def guests_connection(broker: jumpmq.RunningBroker, api: API) -> Iterator[str]:
-    """Another user's open connection: its name."""
+    """Name of another user's open connection."""
     with connect(broker) as opened:
         opened.channel()
         yield api.get("connections")[-1]["name"]

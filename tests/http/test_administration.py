@@ -112,7 +112,7 @@ def test_samples_over_time(api: API, channel: BlockingChannel) -> None:
     channel.queue_declare("q")
     path = ("queues", "/", "q")
     asked = {"msg_rates_age": 60, "msg_rates_incr": 1, "lengths_age": 60, "lengths_incr": 1}
-    api.get(*path, **asked)  # it is followed from now on
+    api.get(*path, **asked)  # starts its history
     channel.basic_publish("", "q", b"x")
 
     def published() -> dict[str, Any] | Literal[False]:

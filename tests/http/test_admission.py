@@ -1,4 +1,4 @@
-"""Requests sent ahead on many connections: others are served first, and who does not read is not answered on."""
+"""Pipelined requests on many connections: new clients come first, and a client that does not read is not answered."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ REQUEST = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: 
 
 
 class Client:
-    """Asks again as soon as it is answered, so many times."""
+    """Sends the next request after every answer, a given number of times."""
 
     def __init__(self, admission: Admission, address: str, count: int, answered: list[str]) -> None:
         self._admission, self._address = admission, address
@@ -75,7 +75,7 @@ def test_of_one_address_a_new_connection_comes_first() -> None:
     async def test() -> None:
         admission = Admission()
         answered = await _flooded(admission, 20, 1000)
-        while len(answered) < 40:  # each was answered, and asks again
+        while len(answered) < 40:  # all clients were answered, and sent the next request
             await _one_turn()
         names: list[str] = []
         newcomer = Client(admission, "flood", 1, names)

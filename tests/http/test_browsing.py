@@ -1,4 +1,4 @@
-"""Messages are looked at where they are, by number, time, key, header and text, and moved by the same."""
+"""Messages are browsed by number, time, key, header and text, without removal, and moved by the same criteria."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ COUNT = 30
 
 @pytest.fixture(params=KINDS)
 def filled(request: pytest.FixtureRequest, api: API, channel: BlockingChannel) -> tuple[str, int]:
-    """A queue of each kind with thirty messages, every third with a header; its name and its first number."""
+    """A queue of every kind with thirty messages, every third with a header. Return its name and first number."""
     name, first = request.param, int(request.param != "stream")
     channel.queue_declare(name, durable=True, arguments={"x-queue-type": name})
     channel.exchange_declare("x", "fanout")
@@ -35,7 +35,7 @@ def filled(request: pytest.FixtureRequest, api: API, channel: BlockingChannel) -
 
 
 def numbers(api: API, queue: str, **query: Any) -> list[int]:
-    """The numbers that the found messages have in their bodies."""
+    """The numbers in the bodies of the found messages."""
     return [int(one["payload"].split()[1][:-1]) for one in api.get("queues", "/", queue, "browse", **query)["messages"]]
 
 
@@ -153,7 +153,7 @@ MOVABLE = pytest.mark.parametrize("filled", ["classic", "quorum"], indirect=True
 
 @pytest.fixture
 def source(channel: BlockingChannel, filled: tuple[str, int]) -> str:
-    """A queue of a kind whose messages may be moved, beside an empty one."""
+    """A queue of a kind that supports moves, and an empty target."""
     channel.queue_declare("target", durable=True)
     return filled[0]
 

@@ -1,4 +1,4 @@
-"""Answers of JSON are compressed for clients that take it."""
+"""JSON answers are compressed for clients that accept compression."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from jumpmq import RunningBroker
 
 
 def get(broker: RunningBroker, path: str, encoding: str) -> tuple[http.client.HTTPResponse, bytes]:
-    """An answer as it comes over the wire."""
+    """Return an answer as received, with its octets."""
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=30)
     headers = {"Authorization": requests.auth._basic_auth_str("guest", "guest"), "Accept-Encoding": encoding}
     connection.request("GET", path, headers=headers)

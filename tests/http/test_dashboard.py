@@ -1,7 +1,8 @@
-"""RabbitMQ's dashboard "RabbitMQ-Overview": Prometheus scrapes us and evaluates what its panels ask for.
+"""RabbitMQ's dashboard "RabbitMQ-Overview": Prometheus scrapes JumpMQ and evaluates the queries of its panels.
 
-The table says what each panel of the dashboard for RabbitMQ 3.10 asks, the others what those for 3.13 and 4.3 ask
-otherwise. ``@NAME`` stands for a metric, and ``~NAME`` for its rate, joined with the node's identity as each does it.
+The table has the query of every panel of the dashboard for RabbitMQ 3.10; further tables have the differing queries for
+3.13 and 4.3. ``@NAME`` stands for a metric, and ``~NAME`` for its rate, joined with the node's identity as in the
+dashboard.
 """
 
 import contextlib
@@ -87,11 +88,11 @@ IN_4_3 = IN_3_13 | {
     ' / sum(increase(rabbitmq_message_size_bytes_bucket{le="+Inf"}[60s])JOINED)',
 }
 WITHOUT_DATA = {"Avg Size", "Message Size Distribution"}
-"""Nobody looks at the size of each message here."""
+"""JumpMQ does not measure the size of every message."""
 
 
 def rendered(expression: str, joined_on: str, chosen: str) -> str:
-    """What a panel asks Prometheus."""
+    """The Prometheus query of a panel."""
     identity = f"rabbitmq_identity_info{{{chosen}}}"
     joined = f" * on({joined_on}) group_left(rabbitmq_cluster, rabbitmq_node) {identity}"
     if not expression.endswith(("by(rabbitmq_node)", "JOINED")) and expression.startswith("sum"):
@@ -102,7 +103,7 @@ def rendered(expression: str, joined_on: str, chosen: str) -> str:
 
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-"""Values by the name of the metric and its labels, in order."""
+"""Values by metric name and sorted labels."""
 
 
 def samples(api: API, path: str = "metrics", **query: Any) -> Samples:
@@ -145,7 +146,7 @@ def traffic(channel: BlockingChannel) -> BlockingChannel:
 
 @pytest.fixture
 def prometheus(broker: RunningBroker, tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that scrapes the broker every second; it has done so a few times."""
+    """Address of a Prometheus that has scraped the broker several times, every second."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("Prometheus is not installed (apt-get install prometheus)")
@@ -179,10 +180,10 @@ def until(found: Callable[[], object], seconds: int = 30) -> None:
 
 
 def ask(address: str, expression: str) -> list[tuple[dict[str, str], float]]:
-    """What Prometheus makes of an expression now: labels and value of each series."""
+    """Labels and value of every series of an expression."""
     with contextlib.suppress(requests.ConnectionError):
         answer = requests.get(f"http://{address}/api/v1/query", params={"query": expression}, timeout=30)
-        if answer.status_code != 503:  # which says that it is not ready yet
+        if answer.status_code != 503:  # not ready yet
             assert answer.status_code == 200, (expression, answer.text)
             return [(one["metric"], float(one["value"][1])) for one in answer.json()["data"]["result"]]
     return []

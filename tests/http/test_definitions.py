@@ -77,11 +77,11 @@ RABBITMQ = {
         }
     ],
 }
-"""As RabbitMQ 3.10 exports it."""
+"""An export of RabbitMQ 3.10."""
 
 
 def everything(api: API) -> dict[str, list[str]]:
-    """The definitions without what the versions are."""
+    """The definitions without the versions."""
     found = api.get("definitions")
     return {name: sorted(map(repr, entries)) for name, entries in found.items() if isinstance(entries, list)}
 
@@ -122,7 +122,7 @@ def test_one_virtual_host_goes_into_another(api: API) -> None:
     exported = api.get("definitions", "v1")
     assert "users" not in exported
     assert api.request("POST", "definitions", "v2", json=exported).status_code == 204
-    for entry in exported["policies"] + exported["parameters"]:  # as RabbitMQ exports them
+    for entry in exported["policies"] + exported["parameters"]:  # as in RabbitMQ's export
         assert entry.pop("vhost") == "v1"
     imported = api.get("definitions", "v2")
     for entry in imported["policies"] + imported["parameters"]:

@@ -1,4 +1,4 @@
-"""Shards in a definitions file of another broker become shards of this one, and no key moves."""
+"""Shards in a definitions file of a RabbitMQ node become JumpMQ's shards, and no key moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXCHANGES = {"h": "x-consistent-hash", "m": "x-modulus-hash"}
 
 
 def definitions(nodes: list[str], shards: int = 2, exchanges: dict[str, str] | None = None) -> dict[str, Any]:
-    """A file as RabbitMQ exports it, with sharded exchanges; bindings are in another order than names."""
+    """An export of RabbitMQ with sharded exchanges; the order of bindings differs from the order of names."""
     made = EXCHANGES if exchanges is None else exchanges
     names = [(x, f"sharding: {x} - {node} - {n}") for x in made for node in nodes for n in range(shards)]
     declared = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -126,7 +126,7 @@ def test_a_malformed_file_is_refused_as_before_and_changes_nothing(api: Any) -> 
 
 
 def test_a_file_of_jumpmq_with_several_nodes_stays_as_it_is(api: Any) -> None:
-    """Its nodes may be those that are to join."""
+    """Its nodes may join later."""
     found = definitions(["one@host", "two@host"], 1) | {"product_name": "JumpMQ"}
     assert imported(api, found) == {}
     assert {one["name"] for one in api.get("queues")} >= {"sharding: h - one@host - 0", "sharding: h - two@host - 0"}

@@ -1,4 +1,4 @@
-"""Bodies in steps are what the standard library reads."""
+"""Reading JSON bodies in steps gives the result of the standard library."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ SMALL = {"at_once": 60, "piece": 20}
 
 
 def whole(octets: bytes, at_once: int = AT_ONCE, piece: int = PIECE) -> tuple[dict[str, Any], int]:
-    """The object, and how many steps it took."""
+    """The object, and the number of steps."""
     steps, count = read_object(octets, at_once, piece), 0
     while True:
         try:
@@ -39,7 +39,7 @@ VALUES = st.recursive(
     st.sampled_from([None, 1]),
 )
 def test_the_same_as_at_once(found: dict[str, Any], ascii_only: bool, indent: int | None) -> None:
-    """Whatever is not too long to be an element."""
+    """Every body without an overlong element is read as by ``json.loads``."""
     octets = json.dumps(found, ensure_ascii=ascii_only, indent=indent).encode()
     longest = max(len(json.dumps(value, indent=indent)) for value in found.values())
     if len(octets) > 400 and longest < 400:

@@ -1,4 +1,4 @@
-"""The keys that dashboards and clients read are there, and say what happened."""
+"""The keys that dashboards and clients read exist, and show the past operations."""
 
 import contextlib
 import ssl
@@ -27,7 +27,7 @@ def api(broker: jumpmq.RunningBroker) -> API:
 
 @pytest.fixture(scope="module")
 def seen(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, Any]]:
-    """What is shown of each thing, after something of everything has happened."""
+    """The shown values of every object, after some operations on all of them."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.exchange_declare("e", "fanout")
@@ -62,7 +62,7 @@ def seen(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, Any]]:
 
 
 STATS = {"publish": 5, "get": 2, "get_no_ack": 1, "redeliver": 1, "ack": 1, "deliver": 1, "deliver_get": 4}
-"""Of the queue; what was published on the channel reached it, but for two messages."""
+"""Statistics of the queue; all messages published on the channel reached it, except two."""
 
 
 @pytest.mark.parametrize(

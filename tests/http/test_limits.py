@@ -1,4 +1,4 @@
-"""What asks for too much, or for nothing, holds up nobody else."""
+"""Excessive and incomplete requests do not delay other clients."""
 
 import contextlib
 import json
@@ -27,13 +27,13 @@ MANY = 160
 
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
-    """What the confined broker writes on stderr."""
+    """The confined broker's stderr."""
     return tmp_path / "stderr"
 
 
 @pytest.fixture
 def confined(tmp_path: Path, log_file: Path) -> Iterator[tuple[int, int]]:
-    """A broker that may open 128 files."""
+    """A broker limited to 128 open files."""
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); " + (
         "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq', run_name='__main__')"
     )
@@ -76,7 +76,7 @@ def test_many_refused_connections_are_one_line_of_the_log(confined: tuple[int, i
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
-    """A broker that waits 0.2 s for requests."""
+    """A broker with a request timeout of 0.2 s."""
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     monkeypatch.setattr(requested, "BODY_TIMEOUT", 0.2)
     with jumpmq.running() as broker:
@@ -160,7 +160,7 @@ def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(
 
 
 def stream_of(body: bytes, rows: int) -> bytes:
-    """An Arrow stream of messages with the same body."""
+    """An Arrow stream of messages with equal bodies."""
     sink = pa.BufferOutputStream()
     batch = pa.record_batch({"body": pa.array([body] * rows, pa.binary())})
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -170,14 +170,14 @@ def stream_of(body: bytes, rows: int) -> bytes:
 
 
 def peak_memory(process: subprocess.Popen[str]) -> int:
-    """The most octets of memory that a process ever had."""
+    """Peak memory of a process in octets."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
 @pytest.mark.slow
 def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
-    """Eight of 20 MB at a limit of 32 MB: one is received after the other, and all are confirmed."""
+    """Eight batches of 20 MB at a limit of 32 MB: received in turn, and all confirmed."""
     octets = stream_of(bytes(2_000_000), 10)
     line = [sys.executable, "-m", "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
     with subprocess.Popen([*line, "--memory-limit", "32MB"], stdout=subprocess.PIPE, text=True) as process:
@@ -214,7 +214,7 @@ def test_a_batch_that_stands_still_holds_up_no_other_one(monkeypatch: pytest.Mon
             b"POST /api/messages/%2F/publish?queue=orders HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
             b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" + octets[:5000]
         )
-        while not select.select([sender], [], [], 0)[0]:  # the first ones may come before it
+        while not select.select([sender], [], [], 0)[0]:  # the first answers may precede the limit
             answer = requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=30).json()
             assert answer["published"] == 1000
             requests.delete(f"{url}/queues/%2F/orders/contents", timeout=30)

@@ -1,4 +1,4 @@
-"""Queues, exchanges, bindings and the overview, as RabbitMQ's management API shows them."""
+"""Queues, exchanges, bindings and the overview, in the format of RabbitMQ's management API."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +11,7 @@ from jumpmq import RunningBroker
 
 @pytest.fixture(autouse=True)
 def definitions(channel: BlockingChannel) -> None:
-    """An exchange with slashes in its name that feeds a queue and another exchange."""
+    """An exchange with slashes in its name, bound to a queue and an exchange."""
     channel.exchange_declare("a/b c", "x-consistent-hash", durable=True, arguments={"hash-header": "id"})
     channel.exchange_declare("inner", "topic", auto_delete=True)
     channel.queue_declare("q/1", durable=True, arguments={"x-max-length": 7})
@@ -135,7 +135,7 @@ def test_argument_types_that_json_lacks_are_shown_as_text(api: API, channel: Blo
 def test_queues_that_go_while_they_are_listed_are_left_out(
     api: API, broker: RunningBroker, channel: BlockingChannel
 ) -> None:
-    """Others are served while a long list is made."""
+    """Other clients are served during a long listing."""
     for number in range(1500):
         channel.queue_declare(f"gone-{number}", exclusive=True)
     with ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""Sorting, pages, and what lists show of the living."""
+"""Sorting, pages, and live statistics in lists."""
 
 import random
 from typing import Any

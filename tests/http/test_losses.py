@@ -1,4 +1,4 @@
-"""What was found missing from the data directory alarms operators until they acknowledge it, across restarts."""
+"""Losses in the data directory alarm operators until acknowledged, across restarts."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""The messages of a queue as an Arrow stream, and that the broker serves others meanwhile."""
+"""The messages of a queue as an Arrow stream, while other clients are served."""
 
 import threading
 import time
@@ -126,7 +126,7 @@ def test_others_are_served_while_a_long_queue_is_read(
 
 
 def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api: API, channel: BlockingChannel) -> None:
-    """Names that are not there, exclusive queues, and who may not look."""
+    """Missing queues, exclusive queues, and users without a read permission."""
     channel.queue_declare("q")
     channel.queue_declare("mine", exclusive=True)
     channel.exchange_declare("x", "fanout")

@@ -1,4 +1,4 @@
-"""Publishing Arrow streams: all of it, on disk, and once; and what is no stream of messages."""
+"""Publishing Arrow streams: complete, on disk, and once; malformed streams are refused."""
 
 import contextlib
 import json
@@ -233,7 +233,7 @@ class Writers(Protocol):
 
 @pytest.fixture
 def writers(broker: jumpmq.RunningBroker, api: API) -> Writers:
-    """A function that gives the API as another user sees it, who has a permission to write."""
+    """A function that returns the API as a new user with a write permission."""
 
     def made(name: str, write: str = ".*") -> API:
         api.request("PUT", "users", name, json={"password": "p", "tags": "management"})
@@ -246,7 +246,7 @@ def writers(broker: jumpmq.RunningBroker, api: API) -> Writers:
 
 
 def test_attempts_at_the_same_time_publish_a_chunk_once(broker: jumpmq.RunningBroker, api: API, queue: str) -> None:
-    """Also where a rate has them wait between the look at what is published and the publishing."""
+    """Also if a rate limit delays the publishing after the check for duplicates."""
     api.request("PUT", "user-limits", "guest", "max-publish-rate", json={"value": 1000})
     write(api, writer="other", rows=1500)
     refused = publish(api, stream(body=[b"1"] * 8193, routing_key=[b"q"] * 8193), exchange="")
@@ -259,7 +259,7 @@ def test_attempts_at_the_same_time_publish_a_chunk_once(broker: jumpmq.RunningBr
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api: API, channel: BlockingChannel, kind: str) -> None:
-    """It is not noted, and so comes again: what was taken of it would be there twice."""
+    """A refused chunk is not recorded, so that a retry would duplicate a partly published chunk."""
     channel.queue_declare("q", durable=True)
     limits = {"x-max-length": 3, "x-overflow": "reject-publish", "x-queue-type": kind}
     channel.queue_declare("full", durable=True, arguments=limits)
@@ -399,7 +399,7 @@ def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path: Path) -> None:
-    """Also if the broker was killed in between, right behind its answers."""
+    """Also if the broker was killed in between, directly after its answers."""
 
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")

@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the balance of hash rings in them."""
+"""Prometheus metrics, with the balance of hash rings."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.http.api import API
 
 
 def samples(api: API, path: str = "/metrics") -> Callable[..., float]:
-    """Gives the value of a sample by its name and labels."""
+    """A function that returns the value of a sample by name and labels."""
     response = api.session.get(f"{api.address}{path}", timeout=30)
     assert response.status_code == 200
     assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")

@@ -1,4 +1,4 @@
-"""Messages that are moved out of a queue: dead letters back where they died, or anything elsewhere."""
+"""Messages moved out of a queue: dead letters back to their source queue, or any message to a target."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ def fill(channel: BlockingChannel, queue: str, count: int, properties: pika.Basi
 
 
 def drained(channel: BlockingChannel, queue: str) -> list[tuple[Any, Any, bytes]]:
-    """What is in a queue, as it comes."""
+    """The messages of a queue, in order."""
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
         found.append(got)
@@ -49,7 +49,7 @@ def numbers(channel: BlockingChannel, queue: str) -> list[int]:
 
 
 def consumed(channel: BlockingChannel, queue: str) -> list[int]:
-    """The numbers of many, which come faster so."""
+    """The numbers of many messages, read by a consumer for speed."""
     count = channel.queue_declare(queue, passive=True).method.message_count
     found = [int(body) for _, _, body in islice(channel.consume(queue, auto_ack=True), count)]
     channel.cancel()
@@ -74,7 +74,7 @@ def amqp(broker: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def queues(channel: BlockingChannel) -> None:
-    """Queues of all kinds, and one that dead-letters."""
+    """Queues of all kinds, including a dead-lettering queue."""
     for kind in ("classic", "quorum"):
         channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
     channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
@@ -199,7 +199,7 @@ def test_chosen_messages_are_deleted_for_good(tmp_path: Path, kind: str) -> None
         api = API(broker.http_url)
         channel.queue_declare("a", durable=True, arguments={"x-queue-type": kind})
         fill(channel, "a", 600)
-        channel.basic_get("a")  # of number 1, which is held then
+        channel.basic_get("a")  # holds number 1
         found = api.get("queues", "/", "a", "browse", count=1000)["messages"]
         chosen = [one["seq"] for one in found if int(one["payload"]) % 2 or int(one["payload"]) < 6]
         first = chosen[0] - 1
@@ -257,14 +257,14 @@ def test_rights_are_those_of_a_client(api: API, channel: BlockingChannel, queues
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
-    """Between classic queues each message is in one place, whenever the broker is killed."""
+    """A message moved between classic queues is in exactly one queue, at any time of a kill."""
     for attempt in range(4):
         with JumpMQ(tmp_path / str(attempt)) as broker:
             with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
                 channel = connection.channel()
                 channel.queue_declare("a", durable=True)
                 channel.queue_declare("b", durable=True)
-                channel.tx_select()  # one commit: a confirm of each takes a minute on a slow disk
+                channel.tx_select()  # a single commit: a confirm per message takes a minute on a slow disk
                 for number in range(5000):
                     channel.basic_publish("", "a", b"%d" % number, PERSISTENT)
                 channel.tx_commit()

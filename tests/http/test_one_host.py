@@ -1,4 +1,4 @@
-"""What the page shows of one virtual host alone, and of consumers: figures that RabbitMQ does not give."""
+"""The page's figures of a single virtual host, and of consumers, beyond RabbitMQ's figures."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from jumpmq import RunningBroker
 
 @pytest.fixture
 def hosts(api: API, broker: RunningBroker) -> Iterator[tuple[BlockingChannel, BlockingChannel]]:
-    """A channel in each of two virtual hosts, of which one has a queue with 7 messages."""
+    """A channel in each of two virtual hosts; the first has a queue with 7 messages."""
     connections = []
     for name in ("one", "two"):
         api.request("PUT", "vhosts", name)

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the routes do, and no request that it allows makes the broker fail."""
+"""The OpenAPI document describes the routes, and no conforming request makes the broker fail."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_an_operation_says_its_names_its_body_and_who_may(api: API) -> None:
 
 
 def test_the_bodies_that_the_document_asks_for_are_the_ones_that_are_read(api: API) -> None:
-    """A required key that is left out, and a key that is not there, are refused wherever a body is described."""
+    """A missing required key, and an unknown key, are refused wherever a body is described."""
     api.request("PUT", "queues", "/", "{queue}", json={})
     for path, verbs in api.get("openapi.json")["paths"].items():
         for verb, operation in verbs.items():
@@ -53,9 +53,10 @@ def test_the_bodies_that_the_document_asks_for_are_the_ones_that_are_read(api: A
 @pytest.mark.slow
 @pytest.mark.parametrize("tag", ["administrator", "monitoring,policymaker"])
 def test_schemathesis_finds_no_server_error(api: API, broker: RunningBroker, tmp_path: Path, tag: str) -> None:
-    """A bounded run over all operations, as an administrator and as somebody who has all other rights, with the
-    requests that the document allows and with some that it does not. Who is no administrator changes nothing that only
-    administrators may."""
+    """A bounded run over all operations, with conforming and non-conforming requests.
+
+    The user is an administrator, or has all other rights; the latter must not change administrators' objects.
+    """
     pytest.importorskip("schemathesis", reason="schemathesis is not installed (pip install schemathesis)")
     api.request("PUT", "users", "tester", json={"password": "secret", "tags": tag})
     api.request("PUT", "permissions", "/", "tester", json=dict.fromkeys(("configure", "write", "read"), ".*"))
@@ -71,7 +72,7 @@ def test_schemathesis_finds_no_server_error(api: API, broker: RunningBroker, tmp
                 str(examples(4)),
             ),
             *("--no-shrink", "--suppress-health-check", "all"),
-            # what is unwell is a 503, and the answer that was asked for; the others end only with their client
+            # a failed check answers 503; other excluded requests end only with their client
             *("--exclude-path-regex", "/api/health/checks/(port|protocol)-listener|/attend$"),
             *("--exclude-operation-id", "delete /api/users/{user}"),
         ],
@@ -87,6 +88,6 @@ def test_schemathesis_finds_no_server_error(api: API, broker: RunningBroker, tmp
 
 
 def administered(api: API) -> dict[str, Any]:
-    """What only administrators may change."""
+    """Objects that only administrators may change."""
     kinds = ("users", "permissions", "topic-permissions", "operator-policies", "vhost-limits", "user-limits")
     return {kind: api.get(kind) for kind in kinds} | {"vhosts": [one["name"] for one in api.get("vhosts")]}

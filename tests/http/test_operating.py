@@ -1,4 +1,4 @@
-"""What the page asks the broker: histories, warnings, the traffic of rings, what a change would do."""
+"""The page's requests to the broker: histories, warnings, traffic of rings, effects of a change."""
 
 from collections.abc import Iterable
 
@@ -159,7 +159,7 @@ def test_a_change_of_a_ring_that_is_refused_half_way_takes_back_what_was_made(
     for name in ("q1", "q2"):
         channel.queue_declare(name, durable=True)
         channel.queue_bind(name, "limited", "1")
-    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})  # which cannot wait for keys
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})  # a stream cannot wait for keys
     channel.queue_declare("q3", durable=True)
     before = api.get("exchanges", "/", "limited", "ring")
     body = {"changes": [{"destination": name, "weight": weight} for name, weight in [("q3", 1), ("log", 1), ("q1", 0)]]}

@@ -1,4 +1,4 @@
-"""A queue has a past before anybody looks at it."""
+"""A queue has a history before the first request for it."""
 
 import asyncio
 import time
@@ -61,7 +61,7 @@ def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch: pyte
     monkeypatch.setattr(past, "EVERY", 0.0)  # at each reading
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel, api = connection.channel(), API(broker.http_url)
-        for number in range(10):  # of which eight are followed unasked
+        for number in range(10):  # eight of them have a history without a request
             channel.queue_declare(f"fuller-{number}")
             for _ in range(20):
                 channel.basic_publish("", f"fuller-{number}", b"x")

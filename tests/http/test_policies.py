@@ -1,4 +1,4 @@
-"""Who may set policies over HTTP, and what is kept."""
+"""Permissions for policies over HTTP, and persistence of policies."""
 
 from pathlib import Path
 from typing import Any

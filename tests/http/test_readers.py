@@ -1,4 +1,4 @@
-"""Groups of readers over HTTP: what they reserve is theirs, durably, until they acknowledge it or fall silent."""
+"""Reader groups over HTTP: reservations are exclusive and durable, until acknowledged or expired."""
 
 import contextlib
 import json
@@ -187,7 +187,7 @@ def test_a_lapsed_reservation_waits_for_what_rests_of_it(api: API, channel: Bloc
 
 
 def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api: API, queue: str) -> None:
-    reserve(api, {"q": 0}, max_messages=4, lease=1.5)  # which begins anew when they are read
+    reserve(api, {"q": 0}, max_messages=4, lease=1.5)  # the lease restarts on every read
     until(lambda: api.counts("q") == (10, 0))
     assert api.get("readers", "/", "g")["queues"]["q"]["lapsed"]
     assert read(api, "q", 1, after=0) == rows(1, 4)
@@ -290,7 +290,7 @@ def test_one_request_reads_parts_of_several_queues(api: API, channel: BlockingCh
 
 
 def test_any_part_of_long_reservations_is_read(api: API, channel: BlockingChannel) -> None:
-    """Of several pieces, whose messages are laid out as columns; what is asked for beyond the end is not there."""
+    """Ranges across several pieces in columnar layout; a range ends with the reservation."""
     channel.queue_declare("long")
     publish(channel, "long", numbers(1, 300))
     for upto in (1, 2, 3):
@@ -356,7 +356,7 @@ def test_a_query_that_attends_is_gone_with_its_connection(api: API, queue: str) 
 
 
 def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path: Path) -> None:
-    """Else it would wait a second for them, and break the connections off."""
+    """Otherwise the broker would wait a second for these answers, and cut their connections."""
     with jumpmq.running(data_dir=tmp_path) as broker:
         api = API(broker.http_url)
         session = post(api, "open", query="one", lease=60).json()["session"]
@@ -401,7 +401,7 @@ def test_a_silent_group_that_holds_nothing_is_forgotten(api: API, queue: str) ->
 
 
 def test_queues_that_have_messages_and_no_reader_are_named(api: API, channel: BlockingChannel, queue: str) -> None:
-    """Also one that was bound and unbound before any query had planned with it."""
+    """Also a queue bound and unbound before the first plan of a query."""
     channel.exchange_declare("x", "fanout")
     for name in ("between", "consumed", "empty"):
         channel.queue_declare(name)
@@ -444,7 +444,7 @@ def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_
 
 @pytest.fixture
 def other(broker: jumpmq.RunningBroker, api: API) -> API:
-    """The API as another user sees it, who may read only one queue."""
+    """The API as a second user, with a read permission for a single queue."""
     api.request("PUT", "users", "other", json={"password": "p", "tags": "management"})
     api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": "^theirs$"})
     theirs = API(broker.http_url)
@@ -453,7 +453,7 @@ def other(broker: jumpmq.RunningBroker, api: API) -> API:
 
 
 def test_a_group_is_its_users(api: API, channel: BlockingChannel, queue: str, other: API) -> None:
-    """Another user's of the same name stands in no one's way, whatever it has reserved."""
+    """A group of the same name of another user does not interfere, whatever its reservations."""
     channel.queue_declare("theirs")
     assert other.post("readers", "/", "g", "open", body={"query": "squatter", "lease": 86400})["session"]
     assert other.request("POST", "readers", "/", "g", "reserve", json={"queues": {"theirs": None}}).status_code == 409
@@ -488,7 +488,7 @@ def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(
 
 
 def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
-    """It was noted without a user."""
+    """Its record has no user."""
     with jumpmq.running(data_dir=tmp_path / "data") as broker:
         api = API(broker.http_url)
         api.request("PUT", "queues", "/", "q", json={"durable": True})

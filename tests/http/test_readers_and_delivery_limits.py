@@ -17,7 +17,7 @@ LEASE = 0.5
 
 
 def declare(channel: BlockingChannel, limit: int, *queues: str) -> list[bytes]:
-    """Quorum queues with ten messages each, whose dead letters go to the queue ``dead``."""
+    """Declare quorum queues with ten messages and the dead-letter queue ``dead``."""
     channel.queue_declare("dead", durable=True)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     published = []
@@ -31,7 +31,7 @@ def declare(channel: BlockingChannel, limit: int, *queues: str) -> list[bytes]:
 
 
 def reserve(api: API, *queues: str, query: str = "one") -> int:
-    """Reserve all messages for a run of a query; return their number."""
+    """Reserve all messages for a run of a query. Return their number."""
     session = api.post("readers", "/", "g", "open", body={"query": query, "lease": LEASE})["session"]
     wish = {"queues": dict.fromkeys(queues), "lease": LEASE, "session": session}
     return sum(at["messages"] for at in api.post("readers", "/", "g", "reserve", body=wish)["queues"].values())
@@ -43,7 +43,7 @@ def lapse(api: API, *queues: str) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_lapse_counts_as_a_return(tmp_path: Path, workers: int) -> None:
-    """Also of queues at another process than the reader's; each message is dead-lettered once."""
+    """Also of queues at a process other than the reader's; every message is dead-lettered once."""
     queues = ("q1", "q2")
     with jumpmq.running(data_dir=tmp_path, workers=workers, queue_leader_locator="balanced") as broker:
         api = API(broker.http_url)

@@ -1,4 +1,4 @@
-"""Samples over time, as clients of RabbitMQ's API ask for them, are those of the object, in lists as well as alone."""
+"""Samples over time, as requested by clients of RabbitMQ's API, in lists and of single objects."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
-    """A durable broker, in which something went on for some seconds."""
+    """A durable broker with some seconds of traffic."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("samples") / "data") as running:
         yield running
 
@@ -34,7 +34,7 @@ def api(broker: jumpmq.RunningBroker) -> API:
 
 @pytest.fixture(scope="module")
 def sampled(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, tuple[str, ...]]]:
-    """Whose name is what, after it was asked for often enough for some samples."""
+    """Paths of the sampled objects by kind, after enough requests for some samples."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.exchange_declare("e", "fanout")
@@ -51,7 +51,7 @@ def sampled(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, tuple[
         "channel": ("channels", one["name"]),
     }
     for path in names.values():
-        api.get(*path, **ASKED)  # it is followed from now on
+        api.get(*path, **ASKED)  # starts its history
     publish(channel, "q", [b"x"] * 3)
     channel.basic_publish("e", "", b"y")
     channel.basic_get("q")
@@ -61,13 +61,13 @@ def sampled(broker: jumpmq.RunningBroker, api: API) -> Iterator[dict[str, tuple[
 
 
 def came_last(shown: dict[str, Any]) -> bool:
-    """Whether there are some samples, the latest of which knows of the message that was got."""
+    """Return true if there are several samples, and the latest includes the unacknowledged message."""
     unacknowledged = [one["sample"] for one in shown["messages_unacknowledged_details"]["samples"]]
     return len(unacknowledged) >= 4 and unacknowledged[0] == 1
 
 
 def latest(details: dict[str, Any]) -> float:
-    """The latest sample; there are several, the latest first, and what they are on average."""
+    """The latest sample of several, in descending order of time, with averages."""
     samples = details["samples"]
     assert [one["timestamp"] for one in samples] == sorted([one["timestamp"] for one in samples], reverse=True)
     assert {"rate", "avg", "avg_rate"} <= details.keys()
@@ -122,7 +122,7 @@ def test_lists_have_them_too(api: API, sampled: dict[str, tuple[str, ...]], kind
 
 
 def samples_in(shown: Any, at: str = "") -> Iterator[str]:
-    """Where an object has samples."""
+    """Paths of the samples in an object."""
     if isinstance(shown, dict):
         for name, inner in shown.items():
             yield from [at] if name == "samples" else samples_in(inner, f"{at}.{name}")

@@ -1,4 +1,4 @@
-"""The management port begins and ends with its broker."""
+"""The management port opens and closes with its broker."""
 
 import http.client
 import importlib
@@ -61,7 +61,7 @@ def test_the_first_clients_wait_until_what_answers_them_is_loaded() -> None:
 
 
 def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a file of the process; the first give way."""
+    """Every client takes a file descriptor; the oldest clients are disconnected."""
     free, load = threading.Event(), importlib.import_module
 
     def loaded(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The page's login: a cookie that scripts cannot read, that proves nothing without a header, and that ends."""
+"""The page's login: a cookie hidden from scripts, valid only with a header, and with an end."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ GUEST = {"username": "guest", "password": "guest"}
 
 
 class Page(requests.Session):
-    """A browser's session: cookies are kept, no other credentials are sent."""
+    """A browser's session: keeps cookies, and sends no other credentials."""
 
     def __init__(self, address: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Clients that send or read slowly, and many of them, do not keep others from the management port."""
+"""Many clients that send or read slowly do not block the management port for other clients."""
 
 import base64
 import contextlib
@@ -25,7 +25,7 @@ PIPELINED = b"GET /api/definitions HTTP/1.1\r\nHost: localhost\r\n" + LOGIN + b"
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
-    """The same bounds within seconds, and with twenty places."""
+    """A broker with short timeouts and twenty connections."""
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 20)
     for name, seconds in (("GRACE", 1.0), ("STALLED", 1.5), ("LOOK_INTERVAL", 0.2)):
         monkeypatch.setattr(protocol, name, seconds)
@@ -39,7 +39,7 @@ class Dial(Protocol):
 
 @pytest.fixture
 def dial(quick: jumpmq.RunningBroker) -> Iterator[Dial]:
-    """Opens sockets from an address of this machine, and closes them at the end."""
+    """Open sockets from a local address; closed at the end of the test."""
     with contextlib.ExitStack() as stack:
         yield lambda address="127.0.0.1": stack.enter_context(
             socket.create_connection(("127.0.0.1", quick.http_port), PATIENCE, (address, 0))
@@ -128,7 +128,7 @@ def test_requests_that_keep_their_places_do_not_take_all(quick: jumpmq.RunningBr
 def test_of_the_address_with_most_the_user_with_most_loses_first(
     quick: jumpmq.RunningBroker, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of these the request that has made no progress for longest."""
+    """Of that user, the request without progress for the longest time is closed."""
     monkeypatch.setattr(protocol, "GRACE", PATIENCE)
     for user in ("many", "few"):
         url = f"http://127.0.0.1:{quick.http_port}/api/users/{user}"

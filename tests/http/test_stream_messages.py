@@ -10,7 +10,7 @@ from tests.http.api import API, publish
 
 @pytest.fixture
 def stream(channel: BlockingChannel) -> str:
-    """A stream with the messages 0 to 9, each in a commit of its own."""
+    """A stream with the messages 0 to 9, a commit per message."""
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     publish(channel, "s", [b"%d" % number for number in range(10)])
     return "s"

@@ -1,4 +1,4 @@
-"""Users, their tags and permissions, as the management port enforces them."""
+"""Users, tags and permissions, as enforced by the management port."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ class Login(Protocol):
 
 @pytest.fixture
 def login(api: API) -> Login:
-    """Adds a user with a tag and permissions in ``/``, and gives what asks as that user."""
+    """Add a user with a tag and permissions in ``/``. Return a function that sends requests as that user."""
 
     def add(tag: str, permissions: Sequence[str] | None = (".*", ".*", ".*")) -> Ask:
         name = tag or "plain"
@@ -170,7 +170,7 @@ def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(
     assert refused.status_code == 401
     assert refused.json()["reason"].startswith("read access to queue 'yours' in vhost '/' refused")
     for method, path, status in (("POST", "/api/readers/%2F/g/renew", 204), ("DELETE", "/api/readers/%2F/g", 404)):
-        assert ask(method, path, json={}).status_code == status  # of one's own group of that name, which is not there
+        assert ask(method, path, json={}).status_code == status  # the user's own group of this name is missing
     assert ask("GET", "/api/readers/%2F/g").json() == {"queues": {}}
     assert api.counts("yours") == (1, 2)
     beyond = api.request("POST", "readers", "/", "g", "commit", json={"queues": {"yours": 1000}})

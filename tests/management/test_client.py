@@ -1,4 +1,4 @@
-"""What the client says of brokers, and of what is none."""
+"""The client's reports on brokers, and on other servers."""
 
 import pickle
 import socket

@@ -1,4 +1,4 @@
-"""What consumers have written down is held against what is promised for each key."""
+"""Verification of consumers' records against the ordering guarantees per key."""
 
 import json
 import sqlite3
@@ -48,7 +48,7 @@ def test_messages_without_numbers_are_known_by_their_ids() -> None:
 
 
 def naive(given: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """The same by looking at all rows before each."""
+    """A reference implementation that scans all earlier rows for every row."""
     found = []
     for place, row in enumerate(given):
         before = [one for one in given[:place] if one["key"] == row["key"]]

@@ -1,4 +1,4 @@
-"""What a broker logs: who logged in, what was refused, what was changed; a line each, of text or of JSON."""
+"""The broker's log: logins, refusals and changes, a line per event, as text or JSON."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.cli.commands import Serving, serving
 
 
 def logged(tmp_path: Path, *arguments: str) -> str:
-    """What a broker logs while somebody is at work."""
+    """The log of a broker with some activity."""
     log = tmp_path / "log"
     with log.open("w") as stderr, serving(tmp_path / "data", *arguments, stderr=stderr) as broker:
         work(broker)

@@ -1,4 +1,4 @@
-"""The end of a process that cannot go on."""
+"""The end of a process after a fatal error."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def test_connections_end_though_the_disk_keeps_the_process() -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             assert connection.recv(1) == b""
             assert process.poll() is None
-            socket.create_connection(("127.0.0.1", port), timeout=30).close()  # others may listen there as well
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()  # or another listener of the port
         process.communicate("")
 
 

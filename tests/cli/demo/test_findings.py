@@ -1,4 +1,4 @@
-"""What the demo says of its table is counted, and a table that breaks a promise is caught."""
+"""The demo counts the findings in its table, and detects a table that breaks a promise."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -109,7 +109,7 @@ def test_lateness_compares_a_departure_with_the_same_aircrafts_arrival_that_day(
         Flight("q2", 4, 8, "N3", arr_delay=20),
         Flight("q2", 5, 9, "N3", dep_delay=14, arr_delay=0),  # punctual after late
         Flight("q2", 6, 10, None, arr_delay=99),
-        Flight("q2", 7, 11, None, dep_delay=99),  # perhaps another aircraft: not counted
+        Flight("q2", 7, 11, None, dep_delay=99),  # possibly another aircraft: not counted
     ]
     assert lateness(table(flights)) == Lateness(3, late=1 / 3, late_after_late=1 / 2, late_after_punctual=0.0)
 

@@ -1,4 +1,4 @@
-"""The demo's publisher confirms everything, keeps order, and says what kept it from doing so."""
+"""The demo's publisher confirms all messages, keeps their order, and reports failures."""
 
 import json
 
@@ -13,7 +13,7 @@ WEIGHTS = {"q1": 1, "q2": 2}
 
 
 def numbers(broker: jumpmq.RunningBroker, queue: str) -> list[int]:
-    """The numbers of the flights that a queue holds, in its order."""
+    """The numbers of a queue's flights, in order."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     found = []

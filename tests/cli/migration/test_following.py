@@ -1,4 +1,4 @@
-"""`jumpmq migrate --follow` moves what there is and what comes, each message once, whatever is killed."""
+"""`jumpmq migrate --follow` moves present and new messages exactly once, across kills of all participants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jumpmq.testing.ports import free_ports
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[jumpmq.RunningBroker]:
-    """What is moved from."""
+    """The source broker."""
     with jumpmq.running(node="old@host") as running:
         yield running
 
@@ -48,7 +48,7 @@ def new() -> Iterator[jumpmq.RunningBroker]:
 
 @pytest.fixture
 def vhost(request: pytest.FixtureRequest, old: jumpmq.RunningBroker, new: jumpmq.RunningBroker) -> str:
-    """A virtual host of both for one test."""
+    """A virtual host of both brokers for a single test."""
     name = request.node.name
     for broker in (old, new):
         requests.put(f"{broker.http_url}/api/vhosts/{name}").raise_for_status()
@@ -115,14 +115,14 @@ def test_what_comes_is_moved_definitions_too(old: Any, new: Any, vhost: str) -> 
             until(lambda: ready(new, vhost, "late"))
             until(lambda: one.rest == 0)
             assert "1,201 messages moved" in one.progress()
-        opened.queue_declare("passing", passive=True)  # no consumer has ended that it would have gone with
+        opened.queue_declare("passing", passive=True)  # it outlives the last consumer
     for queue in ("plain", "priority", "passing"):
         assert taken(new.port, vhost, queue) == numbers(300), queue
     assert said == []
 
 
 def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost: str) -> None:
-    """A quorum queue drops what was given back more often than its limit."""
+    """A quorum queue drops messages returned more often than its limit."""
     limited = {"x-queue-type": "quorum", "x-delivery-limit": 2}
     policy: dict[str, Any] = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
     requests.put(f"{new.http_url}/api/policies/{vhost}/short", json=policy).raise_for_status()
@@ -169,7 +169,7 @@ def test_a_queue_that_is_gone_here_is_declared_again(old: Any, new: Any, vhost: 
 
 
 def test_rights_that_are_lacking_are_told_and_hold_up_no_other_queue(old: Any, new: Any, vhost: str) -> None:
-    """A user who may not declare the lock goes on without it."""
+    """A user without the permission to declare the lock continues without it."""
     api = f"{old.http_url}/api"
     requests.put(f"{api}/users/reader", json={"password": "x", "tags": "administrator"}).raise_for_status()
     rights = {"configure": "^$", "write": "^$", "read": "^open$"}
@@ -215,7 +215,7 @@ def drain(old: Any, new: Any, vhost: str, queue: str = "q") -> Drain:
 
 
 def forgets_acks(amqp: AMQPConnection) -> None:
-    """What a source that is killed does with its last acknowledgements."""
+    """A connection that loses its acknowledgements, as in a kill of the source."""
     amqp.ack = lambda tag, *, multiple=True: None  # type: ignore[method-assign]
 
 
@@ -234,7 +234,7 @@ def connected(old: Any, vhost: str) -> AMQPConnection:
 def test_a_chunk_that_was_not_acknowledged_is_not_published_again(
     old: Any, new: Any, request: Any, arguments: dict[str, Any]
 ) -> None:
-    """Others come before it in the meantime, or some of it leave, where the kind of queue lets them."""
+    """Other messages may precede it meanwhile, or a part may leave, depending on the kind of queue."""
     vhost = f"unacknowledged {len(str(arguments))}"
     for broker in (old, new):
         requests.put(f"{broker.http_url}/api/vhosts/{vhost}").raise_for_status()
@@ -275,7 +275,7 @@ def test_acknowledgements_that_the_source_forgot_are_passed_over(old: Any, new: 
             moved.run(first)
         moved.source_lost()
         until(lambda: ready(old, vhost, "q") == 122)
-        opened.basic_publish("", "q", b"0")  # the same once more, which was not delivered before
+        opened.basic_publish("", "q", b"0")  # an equal message, not delivered before
         with connected(old, vhost) as second:
             moved.run(second)
     assert taken(new.port, vhost, "q") == [*numbers(120), b"same", b"same", b"same", b"same", b"0"]
@@ -301,10 +301,10 @@ QUEUES: dict[str, dict[str, Any]] = {
 
 
 class Publisher(threading.Thread):
-    """Publishes different messages to all queues until it is stopped.
+    """Publishes distinct messages to all queues until stopped.
 
     Attributes:
-        confirmed: what the broker has confirmed, by queue.
+        confirmed: confirmed messages, by queue.
     """
 
     def __init__(self, port: int) -> None:
@@ -314,7 +314,7 @@ class Publisher(threading.Thread):
         self.stopping = threading.Event()
 
     def await_more(self) -> None:
-        """Wait until it has published some more."""
+        """Wait until further messages are confirmed."""
         known = len(self.confirmed["log"])
         until(lambda: len(self.confirmed["log"]) > known + 20)
 
@@ -373,7 +373,7 @@ def test_each_message_once_through_kills_of_all(tmp_path: Path) -> None:
                         shown = requests.get(f"{url}/api/queues/%2F/{queue}").json()
                         found[queue] = [b""] * shown.get("messages", 0)
                     else:
-                        with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):  # it is not there yet
+                        with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):  # not declared yet
                             found[queue] += taken(port, "/", queue)
                 return all(len(found[queue]) >= len(publisher.confirmed[queue]) for queue in QUEUES)
 
@@ -389,7 +389,7 @@ def test_each_message_once_through_kills_of_all(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert "0 are left" in said
     for queue, confirmed in publisher.confirmed.items():
-        if queue == "log":  # it may have some more that were not confirmed
+        if queue == "log":  # may have further unconfirmed messages
             assert len(confirmed) <= len(found[queue]) <= len(confirmed) + 4
             continue
         assert len(found[queue]) == len(set(found[queue])), f"{queue}: some came twice"

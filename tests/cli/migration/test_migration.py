@@ -1,4 +1,4 @@
-"""`jumpmq migrate` moves a real RabbitMQ's definitions and messages, each message once, also when it is killed."""
+"""`jumpmq migrate` moves the definitions and messages of a real RabbitMQ, exactly once, also across a kill."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def bodies(port: int, queue: str, vhost: str = "/") -> list[bytes]:
 
 
 def properties_in(broker: jumpmq.RunningBroker, queue: str) -> list[Properties]:
-    """The properties of what is in a queue, as they are kept."""
+    """The properties of a queue's messages, as stored."""
     found = Client(BrokerAddress(broker.http_url)).ready([[queue, 0, 1000]], ["properties"])
     return [Properties.parse(one) for batch in found for one in batch.column(0).to_pylist()]
 
@@ -117,7 +117,7 @@ KEYS = [f"key-{number}" for number in range(300)]
 
 
 def hashed(rabbitmq: RabbitMQ, vhost: str) -> None:
-    """Two sharded exchanges, and one whose ring is in no order that its bindings show."""
+    """Two sharded exchanges, and an exchange whose bindings do not show the order of its ring."""
     put(rabbitmq, f"vhosts/{vhost}", {})
     put(rabbitmq, f"permissions/{vhost}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
     definition = {"shards-per-node": 3, "routing-key": "1"}
@@ -128,12 +128,12 @@ def hashed(rabbitmq: RabbitMQ, vhost: str) -> None:
         for queue, weight in (("c", "2"), ("a", "1"), ("d", "5"), ("b", "3")):
             opened.queue_declare(queue, durable=True)
             opened.queue_bind(queue, "ring", weight)
-        opened.queue_unbind("c", "ring", "2")  # those behind it move down, and it comes back as the last
+        opened.queue_unbind("c", "ring", "2")  # later queues move down, and the queue returns as the last
         opened.queue_bind("c", "ring", "2")
 
 
 def places(port: int, vhost: str, queues: list[str]) -> dict[tuple[str, bytes], str]:
-    """Take everything from queues: which keys of which exchange are where."""
+    """Take all messages from queues. Return the queue by exchange and key."""
     found = {}
     with confirming_channel(port, vhost) as opened:
         for queue in queues:
@@ -200,7 +200,7 @@ def test_shards_and_rings_are_taken_over(rabbitmq: RabbitMQ, broker: jumpmq.Runn
         "and the order of the bindings is used; if the orders differ, about 68% of the keys go to another"
         in result.stderr
     )
-    hashed(rabbitmq, "hashed")  # so that the file has its rings
+    hashed(rabbitmq, "hashed")  # includes the rings in the file
     (tmp_path / "rings").write_text(rabbitmq.ctl("eval", run("jumpmq", "migrate-rings").stdout.strip()))
     moved_alike([rabbitmq], broker, "hashed", ["--rings", str(tmp_path / "rings")])
 
@@ -276,7 +276,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: 
 
 
 def test_control_c_ends_a_move_in_a_line(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
-    """Unless it is at its end already."""
+    """Unless the move has just ended."""
     put(rabbitmq, "vhosts/interrupted", {})
     put(rabbitmq, "permissions/interrupted/guest", {"configure": ".*", "write": ".*", "read": ".*"})
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port, "interrupted")) as connection:

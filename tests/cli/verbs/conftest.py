@@ -1,4 +1,4 @@
-"""A broker of its own for each file, and a jumpmqctl that speaks to it."""
+"""A broker per file, and a jumpmqctl connected to it."""
 
 from collections.abc import Iterator
 
@@ -20,13 +20,13 @@ def running() -> Iterator[jumpmq.RunningBroker]:
 
 @pytest.fixture
 def control(running: jumpmq.RunningBroker) -> Control:
-    """Runs jumpmqctl to its end, whatever that is."""
+    """Run jumpmqctl to its end, with any exit status."""
     return lambda *arguments: run("jumpmqctl", *arguments, JUMPMQ_URL=running.http_url)
 
 
 @pytest.fixture
 def output(control: Control) -> Output:
-    """Runs jumpmqctl, which must succeed in silence on stderr, and returns its standard output."""
+    """Run jumpmqctl, which must succeed with an empty stderr. Return its standard output."""
 
     def succeed(*arguments: str) -> str:
         result = control(*arguments)
@@ -38,7 +38,7 @@ def output(control: Control) -> Output:
 
 @pytest.fixture
 def failure(control: Control) -> Failure:
-    """Runs jumpmqctl, which must fail, and returns the exit status and what stands on stderr."""
+    """Run jumpmqctl, which must fail. Return the exit status and stderr."""
 
     def fail(*arguments: str) -> tuple[int, str]:
         result = control(*arguments)
@@ -51,7 +51,7 @@ def failure(control: Control) -> Failure:
 
 @pytest.fixture
 def channel(running: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
-    """A channel of a client that calls itself `till`."""
+    """A channel of a client named `till`."""
     parameters = pika.URLParameters(running.amqp_url)
     parameters.client_properties = {"connection_name": "till"}
     connection = pika.BlockingConnection(parameters)

@@ -1,4 +1,4 @@
-"""Health checks, and that every verb of RabbitMQ's tools is either there or answered."""
+"""Health checks; every verb of RabbitMQ's tools is implemented or explained."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.testing import JumpMQ
 
 RABBITMQS = (Path(__file__).parent.parent / "rabbitmq_verbs.txt").read_text().split()
-"""The verbs of RabbitMQ 4.0.5's tools, as each of them lists them with `help`."""
+"""The verbs of RabbitMQ 4.0.5's tools, as listed by `help`."""
 
 DOCS = Path(__file__).parents[3] / "docs" / "command-line.md"
 

@@ -1,4 +1,4 @@
-"""Listings of clients, and closing their connections."""
+"""Listings of clients, and closing of connections."""
 
 import json
 

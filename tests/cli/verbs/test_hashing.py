@@ -13,7 +13,7 @@ POLICY = ("set_policy", "images-shard", "^shard.images$", '{"shards-per-node": 2
 
 @pytest.fixture
 def sharded(channel: BlockingChannel, output: Output) -> Iterator[BlockingChannel]:
-    """The channel of a client that has declared an exchange with two shards, which are gone after the test."""
+    """The channel of a client with an exchange of two shards, deleted after the test."""
     output(*POLICY)
     channel.exchange_declare("shard.images", "x-modulus-hash")
     yield channel

@@ -1,4 +1,4 @@
-"""What keeps a node: help, waiting, reports, readers."""
+"""Maintenance of a node: help, waiting, reports, readers."""
 
 import json
 

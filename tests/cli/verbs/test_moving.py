@@ -1,4 +1,4 @@
-"""`move_queue` and `drain`, as operators call them."""
+"""The operators' verbs `move_queue` and `drain`."""
 
 import json
 from typing import Any
@@ -95,7 +95,7 @@ def test_a_node_is_drained(again: bool) -> None:
                 left = "No queue is left on the node." if there != queues_of(url)["mine"]["node"] else "1 queue stays"
                 assert left in result.stdout
             found = queues_of(url)
-            del found["mine"]  # it ends with its connection, and is no reason to fail
+            del found["mine"]  # ends with its connection, without a failure
             assert {name for name in found if found[name]["node"] == there} == set()
             assert json.dumps(found).count("moving_from") == 0
             channel.basic_qos(prefetch_count=20)

@@ -1,4 +1,4 @@
-"""Names that others chose write to no terminal: no escape sequences, no lines of their own, no other direction."""
+"""Names from other users print no escape sequences, no extra lines and no change of text direction."""
 
 import json
 import unicodedata

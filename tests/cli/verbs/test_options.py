@@ -1,4 +1,4 @@
-"""General options, what is said before the work, and completion."""
+"""General options, messages before the operation, and completion."""
 
 import os
 import subprocess

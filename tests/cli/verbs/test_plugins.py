@@ -1,4 +1,4 @@
-"""What scripts for RabbitMQ begin with: enabling plugins, under RabbitMQ's own names of the tools."""
+"""The beginning of scripts for RabbitMQ: enabling plugins, under RabbitMQ's names of the tools."""
 
 import os
 import subprocess

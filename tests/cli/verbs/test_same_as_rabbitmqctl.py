@@ -1,6 +1,6 @@
-"""The same words to rabbitmqctl and to jumpmqctl: the same output, errors and exit status.
+"""rabbitmqctl and jumpmqctl have the same output, errors and exit status for the same arguments.
 
-Each test runs rabbitmqctl on RabbitMQ and jumpmqctl on JumpMQ.
+A test runs rabbitmqctl on RabbitMQ and jumpmqctl on JumpMQ.
 """
 
 import re
@@ -16,7 +16,7 @@ Control = Callable[..., tuple[int, str, str]]
 
 
 LOGGED = re.compile(r"^\n?[0-9:.]+ \[warning\] .*\n", re.MULTILINE)
-"""What the log of a RabbitMQ that is slow to start its log writes to its terminal, and with it to the verb's."""
+"""Warning of a slowly starting RabbitMQ on its terminal, which is also the verb's."""
 
 
 @pytest.fixture
@@ -39,8 +39,10 @@ def control(broker: BrokerProcess) -> Control:
 
 @pytest.fixture
 def before_4_0(broker: BrokerProcess) -> bool:
-    """Whether the verbs are those of a RabbitMQ before 4.0, which did not find it in order that there is no user, and
-    had other words for what is not there, or no JSON."""
+    """Return true for the verbs of a RabbitMQ before 4.0.
+
+    They fail without any user, have other texts for missing objects, or no JSON.
+    """
     return isinstance(broker, RabbitMQ) and broker.version < (4, 0)
 
 

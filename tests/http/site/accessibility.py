@@ -1,4 +1,4 @@
-"""What axe finds on a page."""
+"""Accessibility of a page, checked by axe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 
 
 def problems(page: Page) -> list[str]:
-    """Violations found by axe, best practices included, a line each."""
+    """Violations found by axe, best practices included, a line per violation."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]

@@ -1,4 +1,4 @@
-"""A broker whose page is looked at, and a browser that looks."""
+"""A broker, and a browser that opens its page."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A durable broker for all tests of a file, each of which uses names of its own; of as many workers as ``--homes``
-    says, or nodes as ``--nodes`` says."""
+    """A durable broker for all tests of a file, with names of their own: of ``--homes`` workers, or ``--nodes``
+    nodes.
+    """
     place = tmp_path_factory.mktemp("page") / "data"
     homes, nodes = request.config.getoption("homes"), request.config.getoption("nodes")
     if homes > 1 or nodes > 1:
@@ -59,7 +60,7 @@ def api(broker: RunningBroker) -> API:
 
 
 BROWSER = os.environ.get("JUMPMQ_BROWSER", "chromium")
-"""The kind of browser that tests use, one of :data:`BROWSERS`."""
+"""The browser of the tests, a key of :data:`BROWSERS`."""
 
 
 def not_in_firefox(reason: str) -> pytest.MarkDecorator:
@@ -75,7 +76,7 @@ def browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def launched(kind: str) -> Iterator[Browser]:
-    """A browser of this kind; while it runs, no test can have an event loop in this thread."""
+    """A browser of the given kind; while it runs, no test can have an event loop in this thread."""
     missing = "playwright is not installed (pip install playwright)"
     playwright = pytest.importorskip("playwright.sync_api", reason=missing)
     found = next(filter(None, map(shutil.which, BROWSERS[kind])), None)
@@ -93,7 +94,7 @@ def launched(kind: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of the page are kept: JUMPMQ_SCREENSHOTS, or a directory that pytest removes some day."""
+    """Directory of screenshots: JUMPMQ_SCREENSHOTS, or a temporary directory."""
     place = Path(os.environ.get("JUMPMQ_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
     place.mkdir(parents=True, exist_ok=True)
     return place
@@ -113,7 +114,7 @@ class OpenPage(Protocol):
 
 @pytest.fixture
 def open_page(browser: Browser, broker: RunningBroker, pictures: Path) -> Iterator[OpenPage]:
-    """Opens the page in a window of its own; what it complains of fails the test."""
+    """Open the page in a new window; an error in its console fails the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
@@ -139,12 +140,12 @@ def open_page(browser: Browser, broker: RunningBroker, pictures: Path) -> Iterat
 
 
 def is_complaint(message: ConsoleMessage) -> bool:
-    """Whether the console tells of a mistake of ours: that the broker refuses something is not one."""
+    """Return true for an error or warning of the page; a request refused by the broker is neither."""
     return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
 
 
 def bounding(place: Locator) -> FloatRect:
-    """Where something is on the page, which is there to be seen."""
+    """Bounding box of a visible element."""
     box = place.bounding_box()
     assert box is not None
     return box
@@ -152,12 +153,12 @@ def bounding(place: Locator) -> FloatRect:
 
 @pytest.fixture
 def site(open_page: OpenPage) -> Site:
-    """The page as guest sees it."""
+    """The page as guest."""
     return open_page()
 
 
 class Site:
-    """The page in a browser's window, as somebody uses it who reads what is on it."""
+    """The page in a browser's window, used through its visible texts."""
 
     def __init__(self, page: Page, address: str, pictures: Path) -> None:
         self.page, self.address, self._pictures = page, address, pictures
@@ -176,14 +177,14 @@ class Site:
         return self
 
     def go(self, *parts: str) -> Site:
-        """Open the view at this address."""
+        """Open the view at an address."""
         from urllib.parse import quote
 
         self.page.goto(self.address + "#/" + "/".join(quote(part, safe="") for part in parts))
         return self._at("/".join(parts))
 
     def follow(self, link: Locator) -> Site:
-        """Click a link, and wait for the view that it leads to."""
+        """Click a link, and wait for its view."""
         from urllib.parse import unquote
 
         place = unquote((link.get_attribute("href") or "").removeprefix("#/"))
@@ -191,13 +192,13 @@ class Site:
         return self._at(place)
 
     def _at(self, place: str) -> Site:
-        """Wait until this view is drawn in place of the one before, and has the focus."""
+        """Wait until the view is drawn and has the focus."""
         until(lambda: self.page.evaluate("document.body.dataset.place") == place)
         self.page.locator("main .panel, main .listing, main .charts, main table, main .empty").first.wait_for()
         return self
 
     def press(self, name: str, within: Locator | None = None) -> Site:
-        """Press the button of this name; if it opens a dialog, wait for that."""
+        """Press the button with the name; wait for its dialog, if any."""
         button = (within or self.page).get_by_role("button", name=name, exact=True)
         opens = button.get_attribute("aria-haspopup") == "dialog"
         button.click()
@@ -206,7 +207,7 @@ class Site:
         return self
 
     def fill(self, **fields: str) -> Site:
-        """Fill in the fields by their names: of the dialog, if there is one."""
+        """Fill in fields by name: of the dialog, if any."""
         dialog = self.page.get_by_role("dialog")
         form = dialog if dialog.count() else self.page
         for name, value in fields.items():
@@ -222,7 +223,7 @@ class Site:
         return self
 
     def confirm(self, name: str) -> Site:
-        """Press a button, and press it again in the dialog that asks."""
+        """Press a button, and press it again in the confirmation dialog."""
         self.press(name)
         dialog = self.page.get_by_role("dialog")
         self.press(name, dialog)
@@ -242,11 +243,11 @@ class Site:
         return self
 
     def row(self, text: str | re.Pattern[str]) -> Locator:
-        """The row of a table that has the text."""
+        """The row of a table with the text."""
         return self.page.get_by_role("row").filter(has_text=text).first
 
     def settle(self) -> Site:
-        """Wait until all that was asked for has come, and is drawn."""
+        """Wait until all requests are answered and drawn."""
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
         def nothing_is_open() -> bool:
@@ -257,7 +258,7 @@ class Site:
         return self
 
     def picture(self, name: str) -> Site:
-        """Keep a picture of the whole page; not in Firefox, which complains of the style that is put in for that."""
+        """Save a picture of the whole page; not in Firefox, which reports an error for the inserted style."""
         self.settle()
         browser = self.page.context.browser
         assert browser is not None

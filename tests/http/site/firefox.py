@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Firefox as playwright starts it, with one command of WebDriver BiDi answered in its place.
+"""Firefox as started by playwright, with a substitute for a command of WebDriver BiDi.
 
-playwright sets the colour scheme of every window by `emulation.setMediaFeaturesOverride`, which Debian's Firefox does
-not know. Run as a program with Firefox's arguments, this starts Firefox (``JUMPMQ_FIREFOX``) and relays what playwright
-says to it, with `session.status` in place of that command.
+playwright sets the colour scheme of every window by `emulation.setMediaFeaturesOverride`, unknown to Debian's Firefox.
+Run as a program with Firefox's arguments, this file starts Firefox (``JUMPMQ_FIREFOX``) and relays playwright's
+commands, with `session.status` in place of that command.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ async def main() -> int:
 
 
 async def relay(port: int, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-    """A WebSocket connection, from the request that opens it on."""
+    """Relay a WebSocket connection, from the opening request on."""
     replies, firefox = await asyncio.open_connection("127.0.0.1", port)
     request = await client.readuntil(b"\r\n\r\n")
-    request = re.sub(rb"(?i)\r\nSec-WebSocket-Extensions:[^\r]*", b"", request)  # so that nothing is compressed
+    request = re.sub(rb"(?i)\r\nSec-WebSocket-Extensions:[^\r]*", b"", request)  # disables compression
     firefox.write(re.sub(rb"(?i)\r\nHost:[^\r]*", b"\r\nHost: 127.0.0.1:%d" % port, request))
     back = asyncio.create_task(copy(replies, answers))
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -59,7 +59,7 @@ async def frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes, bytes]:
 
 
 def sized(length: int) -> bytes:
-    """The length of a masked payload, as a frame has it."""
+    """The length of a masked payload in a frame."""
     if length < 126:
         return bytes([128 | length])
     return b"\xfe" + length.to_bytes(2) if length < 65536 else b"\xff" + length.to_bytes(8)

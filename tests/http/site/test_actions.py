@@ -1,4 +1,4 @@
-"""What can be done on the page is done on the broker."""
+"""Actions on the page take effect on the broker."""
 
 import json
 import re
@@ -289,7 +289,7 @@ def test_everything_is_reached_by_keyboard(api: API, channel: BlockingChannel, o
 
 
 def focus_on(site: Site, role: Literal["link", "button"], text: str) -> None:
-    """Press Tab until the link or button of this text (and maybe a count) has the focus, once it is there."""
+    """Press Tab until the link or button with the text (and maybe a count) has the focus."""
     site.page.get_by_role(role, name=re.compile(rf"^{text}\s*\d*$")).first.wait_for()
     for _ in range(80):
         if re.fullmatch(rf"{text}\d*", site.page.evaluate("document.activeElement.textContent.trim()")):

@@ -1,4 +1,4 @@
-"""What administrators and policymakers set beside permissions and policies, and what others do not see of it."""
+"""Settings of administrators and policymakers beside permissions and policies, and their visibility to other users."""
 
 import pika
 import pytest

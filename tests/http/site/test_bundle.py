@@ -1,4 +1,4 @@
-"""The bundle of the page's modules: what it makes of them, and what it refuses."""
+"""The bundle of the page's modules: transformation of modules, and refused modules."""
 
 import pytest
 

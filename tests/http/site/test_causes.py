@@ -1,4 +1,4 @@
-"""Causes that stay when traffic ends, and those that are mended with a button."""
+"""Causes that remain after the end of traffic, and causes with a repairing button."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cause(site: Site, kind: str) -> Locator:
 
 
 def unfolded(site: Site, kind: str) -> Locator:
-    """The line, with what is told of the cause."""
+    """The line of a cause, with its details."""
     line = cause(site, kind)
     line.wait_for()
     details = line.get_by_role("button", name="Details of")
@@ -111,7 +111,7 @@ def test_messages_of_a_hidden_queue_are_moved_to_its_exchange(api: API, channel:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
-    """A broker of whose queue the messages are gone from the disk."""
+    """A broker with a queue whose messages are missing from the disk."""
     with (
         jumpmq.running(data_dir=tmp_path) as running,
         pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection,

@@ -1,4 +1,4 @@
-"""Charts: the values under the pointer, in all of them; a part that was chosen stays; what happened is marked."""
+"""Charts: values under the pointer in all charts, a persistent selected range, and markers of events."""
 
 import re
 from functools import partial
@@ -13,7 +13,7 @@ from jumpmq import RunningBroker
 
 
 def values(site: Site, chart: int) -> str:
-    """What stands beside the lines of a chart."""
+    """Text beside the lines of a chart."""
     return site.page.locator(".chart").nth(chart).inner_text()
 
 

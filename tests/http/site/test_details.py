@@ -1,4 +1,4 @@
-"""Details that are easily lost: what comes first, what is said without colour, and what fits 320 pixels."""
+"""Details of the page: order, information without colour, and a width of 320 pixels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def kinds(site: Site) -> list[str]:
-    """The causes on the first page, in order: what each is, and what it is about."""
+    """Causes on the first page, in order: kind and subject."""
     lines = site.page.get_by_label("Warnings").locator(".incidents > li > .line")
     return [re.sub(r"\s+", " ", one) for one in lines.all_inner_texts()]
 
@@ -28,7 +28,7 @@ def kinds(site: Site) -> list[str]:
 def test_what_is_urgent_and_then_what_is_full_first_stands_first(
     api: API, channel: BlockingChannel, site: Site
 ) -> None:
-    """Causes that began earlier stand below."""
+    """Urgent causes come first, then the queue that fills up first; the time of begin does not matter."""
     channel.queue_declare("unattended", durable=True)
     publish(channel, "unattended", [b"x"] * 150)
     for name, most in (("later", 1_000_000), ("sooner", 20_000)):
@@ -204,7 +204,7 @@ RATES = {
     ("flow",): {"Published", "To queues"},
     (): {"Published", "Delivered", "Acknowledged", "Acked"},
 }
-"""What rates are called in tiles and legends, and, shorter, at the heads of columns."""
+"""Names of rates in tiles and legends, with the shorter names of columns."""
 
 
 def test_each_rate_has_one_name_in_all_views(channel: BlockingChannel, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Dialogs: each can be read as a whole, wherever its button is, and takes what is typed at once."""
+"""A dialog is readable as a whole, from any button, and takes typed text at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OVERFLOWS = "node => [node.scrollWidth > node.clientWidth, getComputedStyle(node
 
 @pytest.fixture(scope="module")
 def full(api: API) -> str:
-    """A host, a user and a policy with long names, so that rows have buttons that ask."""
+    """A virtual host, a user and a policy with long names, so that rows have buttons with confirmation."""
     name = "a-long-name-of-a-host-in-which-many-queues-may-be-that-all-have-something-to-do"
     api.request("PUT", "vhosts", name)
     api.request("PUT", "users", name, json={"password": "x", "tags": ""})

@@ -1,4 +1,4 @@
-"""The way to what one looks for: by name from anywhere, by virtual host, by what is wrong, in the columns one wants."""
+"""Search on the page: by name from anywhere, by virtual host, by problem, with chosen columns."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from jumpmq import RunningBroker
 
 @pytest.fixture(scope="module", autouse=True)
 def things(api: API, broker: RunningBroker) -> Iterator[None]:
-    """Two virtual hosts, with queues that are full, unattended and neither."""
+    """Two virtual hosts, with queues that are full, without consumers, and healthy."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.queue_declare("orders-full", durable=True, arguments={"x-max-length": 100})

@@ -1,6 +1,6 @@
 """The page in Firefox: every view, a dialog, charts, the palette.
 
-JUMPMQ_BROWSER=firefox has all other tests of the page use it, too.
+With JUMPMQ_BROWSER=firefox, all other tests of the page use Firefox, too.
 """
 
 from __future__ import annotations

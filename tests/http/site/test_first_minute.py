@@ -1,4 +1,4 @@
-"""The first minute with a broker: an address, a program, traffic to look at; causes with what mends them."""
+"""The first minute with a broker: an address, a program, visible traffic; causes with their remedies."""
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -28,7 +28,7 @@ def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api: API, ope
         site.picture(f"first-{look.get('scheme') or ('phone' if look else 'light')}")
     program = site.page.get_by_label("A first program in Python").inner_text()
     assert "pika.URLParameters" in program
-    exec(compile(program, "first", "exec"), {})  # what a newcomer does
+    exec(compile(program, "first", "exec"), {})  # a newcomer's first program
     assert sum(api.get("queues", "/", f"orders-{number}")["messages"] for number in range(4)) >= 0
     until(lambda: sum(one["messages"] for one in api.get("queues")) == 1)
     for number in range(4):

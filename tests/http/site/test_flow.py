@@ -18,7 +18,7 @@ from jumpmq import RunningBroker
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[BlockingChannel]:
-    """A connection that its client has named, and a channel of it."""
+    """A channel of a connection with a name."""
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "web <shop> & co"}
     connection = pika.BlockingConnection(parameters)

@@ -55,7 +55,7 @@ def test_members_without_a_name_have_that_of_their_connection(site: Site, broker
 
 @pytest.fixture
 def waiting(channel: BlockingChannel) -> Iterator[BlockingChannel]:
-    """Keys that have moved from a queue with 40 messages to another, and 40 more."""
+    """Keys moved from a queue with 40 messages to a second queue, and 40 further messages."""
     channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     channel.confirm_delivery()
     for number in (1, 2):

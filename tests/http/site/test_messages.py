@@ -32,7 +32,7 @@ HOSTILE = "<img src=x onerror='window.hacked=1'>"
 
 @pytest.fixture
 def letters(api: API, channel: BlockingChannel) -> Iterator[BlockingChannel]:
-    """A queue of 70 messages in JSON, of two customers, behind each of which is one that is no text."""
+    """A queue of 70 JSON messages of two customers, and as many binary messages."""
     channel.queue_declare("letters", durable=True)
     for number in range(70):
         headers = {"customer": f"acme-{number % 2}", "tags": [True, None, 1]}

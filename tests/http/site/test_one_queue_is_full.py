@@ -1,6 +1,6 @@
-"""Why is one queue full? Each of the answers is made, and found on the first page with what to do about it.
+"""Every reason of a full queue is shown on the first page, with its remedy.
 
-That takes three clicks at most, on a light page, on a dark one and on a phone.
+The remedy takes at most three clicks, on a light page, on a dark page and on a phone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLICKS = 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
-    """A broker for all: each of the tests takes away what it made."""
+    """A broker for all tests; a test deletes its own objects."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("story") / "data") as running:
         yield running
 
@@ -60,7 +60,7 @@ def send(channel: BlockingChannel, customers: Iterable[str | None]) -> None:
 
 @pytest.fixture
 def looks(open_page: OpenPage) -> Looks:
-    """The page as it is seen first, in each look by its name; whoever clicks more often than is allowed fails."""
+    """The first page in every look, by name; a click too many fails the test."""
 
     def seen() -> Iterator[tuple[str, Site]]:
         for look, options in LOOKS.items():
@@ -80,7 +80,7 @@ def unfold(found: Locator) -> None:
 
 
 def answer(site: Site, kind: str, text: str) -> Locator:
-    """The warning of this kind, once its text says so: the last of the messages may still be on their way."""
+    """The warning of a kind, after its text matches: the last messages may still be in transit."""
     warnings = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text=kind)
     found = warnings.filter(has_text=re.compile(text)).first
     found.wait_for()
@@ -191,6 +191,6 @@ def test_keys_that_wait_for_a_slow_queue(channel: BlockingChannel, looks: Looks)
 
 
 def test_nothing_is_wrong(tmp_path: Path, browser: Browser, pictures: Path) -> None:
-    """On a broker of its own: that the traffic of the tests before ended is a cause."""
+    """On a new broker: the end of earlier tests' traffic would be a cause."""
     with jumpmq.running(data_dir=tmp_path) as running, window(browser, pictures, running.http_port) as site:
         site.see("No problems")

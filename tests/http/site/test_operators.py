@@ -1,4 +1,4 @@
-"""What operators do often: the same view for a colleague, many queues at once, many bindings, help, another login."""
+"""Frequent tasks of operators: a shared link to a view, many queues at once, many bindings, help, a change of user."""
 
 import re
 import threading

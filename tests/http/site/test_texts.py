@@ -1,4 +1,4 @@
-"""What the page says where a user has made a mistake, or may not do something; what asks twice, and what does not."""
+"""Texts after a user's mistake or without a permission, and actions with and without confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page where something is not well: a broker that is gone, odd names, what would be lost, sessions that end."""
+"""The page in trouble: a broker that is down, odd names, unsaved input, expired sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
-    """A broker in a process of its own, which a test may stop."""
+    """A broker in a separate process, which a test may stop."""
     with jumpmq.running(data_dir=tmp_path / "data", process=True) as running:
         yield running
 
@@ -251,7 +251,7 @@ def test_streams_do_not_hide_the_fullest_queues(api: API, site: Site, channel: B
 
 
 def end_session_and_log_in(site: Site) -> Locator:
-    """End the session behind the page's back, and log in again; the dialog that asks for it."""
+    """End the session outside of the page, and log in again. Return the login dialog."""
     site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
     site.see("Your session has ended")
     again = site.page.get_by_role("dialog").filter(has_text="Your session has ended")

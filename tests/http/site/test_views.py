@@ -1,4 +1,4 @@
-"""Every view draws what there is, says nothing to the console, fits a phone, and axe finds nothing in it."""
+"""Every view draws its objects, reports no error to the console, fits a phone, and passes axe."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VIEWS = {
 
 
 def views(api: API) -> dict[str, tuple[str, ...]]:
-    """The address of every view by its name, those of a connection and a channel that are there among them."""
+    """Addresses of all views by name, with a live connection and channel."""
     (channel, *_) = api.get("channels")
     first = {  # as its client does not answer heartbeats meanwhile
         "connection": ("connections", channel["connection_details"]["name"]),
@@ -66,7 +66,7 @@ def views(api: API) -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture
 def busy(api: API, channel: BlockingChannel) -> API:
-    """A broker in which every view has something to show."""
+    """A broker with objects for every view."""
     arguments = {"hash-header": "customer", "ordered-scaling": True}
     channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments=arguments)
     for number in range(1, 5):
@@ -174,12 +174,12 @@ def test_who_manages_sees_queues(busy: API, open_page: OpenPage) -> None:
 HOSTILE = "<img src=x onerror='window.hacked=1'>&amp;${window.hacked=1}<script>window.hacked=1</script>"
 
 NAMELESS = {("shards",), ("definitions",), ("log",), ("nodes",), ("help",)}
-"""Where none of these names is shown."""
+"""Views without any of these names."""
 
 
 @pytest.fixture
 def hostile(busy: API, broker: RunningBroker) -> Iterator[list[tuple[str, ...]]]:
-    """Everything that others name has a name that is markup; returns where it is all shown."""
+    """Names that are markup, for all objects named by users. Return the views that show them."""
     busy.request("PUT", "users", HOSTILE, json={"password": "secret", "tags": "monitoring"})
     busy.request("PUT", "vhosts", HOSTILE, json={"description": HOSTILE})
     for user in ("guest", HOSTILE):
@@ -207,7 +207,7 @@ def hostile(busy: API, broker: RunningBroker) -> Iterator[list[tuple[str, ...]]]
     body = {"queues": {HOSTILE: None}, "max_messages": 5, "lease": 600}
     busy.post("readers", HOSTILE, "g" + HOSTILE, "reserve", body=body)
     busy.request("DELETE", "queues", HOSTILE, "no" + HOSTILE)
-    channel.basic_qos(prefetch_count=10)  # the others are there to be got
+    channel.basic_qos(prefetch_count=10)  # further messages stay ready
     channel.basic_consume(HOSTILE, lambda *_: None, consumer_tag=HOSTILE)
     (one,) = [one for one in busy.get("channels") if one["user"] == HOSTILE]
     yield [
@@ -233,7 +233,7 @@ def test_names_of_others_are_text_on_every_page(hostile: list[tuple[str, ...]], 
         site.go(*address)
         if address not in NAMELESS:
             site.page.get_by_text("<img src=x onerror=").locator("visible=true").first.wait_for()
-        site.page.wait_for_timeout(300)  # for what comes after the names
+        site.page.wait_for_timeout(300)  # requests after the names are drawn
         assert site.page.locator("#page img, #page script, #page iframe").count() == 0, address
         assert site.page.evaluate("window.hacked") is None, address
     site.go("queues", HOSTILE, HOSTILE)

@@ -1,4 +1,4 @@
-"""The page in a window of its own."""
+"""The page in a new window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators are told of a cluster in which copies are missing."""
+"""Warnings of a cluster with missing copies."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ NODES = ["one", "two", "three", "four", "five"]
 
 
 def home(number: int, states: dict[str, CopyState], least: int = 2) -> HomeCopies:
-    """A home with three copies at its node and the two that follow."""
+    """A home with copies at its node and at the two following nodes."""
     members = [NODES[(number - 1 + step) % 5] for step in range(3)]
     found: dict[str, CopyState] = {node: states.get(node, "in set") for node in members}
     leader = next(node for node in members if found[node] == "in set")

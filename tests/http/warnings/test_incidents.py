@@ -1,4 +1,4 @@
-"""Incidents: one cause with what comes of it, queues that are alike told once, advice by what a queue is for."""
+"""Incidents: a cause with its effects, a common entry for similar queues, advice by the purpose of a queue."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from jumpmq.http.warnings.warning import Warning
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
-    """A broker for all: each test has a virtual host of its own."""
+    """A broker for all tests; every test has a virtual host of its own."""
     with jumpmq.running(data_dir=tmp_path_factory.mktemp("incidents") / "data") as running:
         yield running
 
@@ -50,7 +50,7 @@ def incidents(api: API, vhost: str) -> list[dict[str, Any]]:
 
 
 def only(api: API, vhost: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The only incident of a virtual host, once it is as wanted."""
+    """The only incident of a virtual host, once it satisfies ``wanted``."""
     return until(lambda: len(found := incidents(api, vhost)) == 1 and wanted(found[0]) and found[0])
 
 

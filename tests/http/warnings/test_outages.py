@@ -1,4 +1,4 @@
-"""Traffic that ends at once is told of, and what ends slowly or was little is not."""
+"""A sudden end of traffic is reported; a slow end, or the end of little traffic, is not."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ def told(outages: Outages) -> list[tuple[str, str]]:
 
 
 def after(rates: Iterable[int], connections: Iterable[int]) -> tuple[Outages, int, float]:
-    """What is known after a message rate and a number of connections for each second."""
+    """State after a message rate and a number of connections per second."""
     outages, published, now = Outages(), 0, 1000.0
     for rate, count in zip(rates, connections, strict=True):
         published += rate

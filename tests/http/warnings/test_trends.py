@@ -1,4 +1,4 @@
-"""What is foretold of a backlog does not jump with the traffic of each second."""
+"""The forecast of a backlog is stable against fluctuations of traffic."""
 
 import random
 
