@@ -1,4 +1,5 @@
-"""Kills, stops, cuts off and empties the nodes of a cluster whose homes have three copies, and counts every message.
+"""Kills, stops, cuts off and empties the nodes of a cluster with three copies of each home, and counts every
+message.
 
     python -m fuzzing.copies --seconds 60 --seed 7
     python -m fuzzing.copies --workers 2 --only "kill one,stop"

@@ -1,4 +1,4 @@
-"""A server's side without a broker: it answers what the protocol leaves to the broker, and writes down what came."""
+"""A server's side without a broker: gives a broker's answers, and records received events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +15,10 @@ NOW = 1_700_000_000.25
 
 
 class Server:
-    """One connection.
+    """A connection.
 
     Attributes:
-        seen: what was received, in order: messages and acks one by one, whatever runs they came in.
+        seen: received events, in order; messages and acks singly, independent of their runs.
         ends: the ``Failed`` and ``BadHeader`` among the events.
     """
 
@@ -28,11 +28,11 @@ class Server:
         self.ends: list[ServerEvent] = []
 
     def receive(self, octets: bytes | memoryview) -> list[tuple[Any, ...]]:
-        """Hand over one read; returns what it brought."""
+        """Pass the octets of a read. Return the received events."""
         return self._take(self.protocol.receive(octets, NOW))
 
     def receive_scattered(self, octets: bytes, behind: int) -> int:
-        """Hand over one scatter read, with so much room behind a body; returns how many of the octets it takes."""
+        """Pass the octets of a scatter read, with ``behind`` octets of room after a body. Return the octets taken."""
         scatter = self.protocol.scatter(memoryview(bytearray(behind)))
         assert scatter is not None
         taken = octets[: scatter.size]
@@ -51,7 +51,7 @@ class Server:
         return self.seen[before:]
 
     def sent(self) -> list[tuple[int, m.Method]]:
-        """The methods sent since the last call, with their channels."""
+        """Methods sent since the last call, with their channels."""
         octets, found = b"".join(self.protocol.data_to_send()), []
         while octets:
             end = 7 + int.from_bytes(octets[3:7])
@@ -109,7 +109,7 @@ def shown(event: ServerEvent) -> list[tuple[Any, ...]]:
 
 
 def handshake(frame_max: int = 131072, channel_max: int = 2047) -> bytes:
-    """All that a client sends until the connection is open, in one go."""
+    """All octets of a client until the connection is open."""
     return b"".join(
         (
             PROTOCOL_HEADER,
@@ -121,7 +121,7 @@ def handshake(frame_max: int = 131072, channel_max: int = 2047) -> bytes:
 
 
 def opened(frame_max: int = 131072, channel_max: int = 2047, channels: int = 1) -> Server:
-    """A server whose client has opened the connection and channels 1 to ``channels``."""
+    """A server with an open connection and open channels 1 to ``channels``."""
     server = Server()
     server.receive(handshake(frame_max, channel_max))
     for number in range(1, channels + 1):

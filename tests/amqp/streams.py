@@ -1,4 +1,4 @@
-"""What clients might send, as hypothesis strategies: frames of all kinds, whole, cut and damaged."""
+"""Strategies of hypothesis for a client's octets: frames of all kinds, whole, cut and damaged."""
 
 import struct
 
@@ -24,7 +24,7 @@ def publication(
     announced: int | None = None,
     piece: int = 65536,
 ) -> bytes:
-    """The frames of one ``basic.publish``; ``announced`` lies about the body's size."""
+    """Frames of a ``basic.publish``; ``announced`` falsifies the size of the body."""
     method = struct.pack(">HHHB", 60, 40, 0, len(exchange)) + exchange + bytes((len(key),)) + key + bytes((bits,))
     size = len(body) if announced is None else announced
     bodies = (frame(BODY, channel, body[at : at + piece]) for at in range(0, len(body), piece))
@@ -58,7 +58,7 @@ LARGE = st.builds(
     st.integers(4000, 30_000).map(lambda size: bytes(range(250)) * (size // 250)),
     piece=st.sampled_from([131064, 8000, 4096, 4088]),
 )
-"""Bodies that come in several reads."""
+"""Bodies received in several reads."""
 
 ACKS = st.builds(
     method_frame,
@@ -106,7 +106,7 @@ def damaged(draw: st.DrawFn, streams: st.SearchStrategy[bytes] = WHOLE) -> bytes
 
 @st.composite
 def reads(draw: st.DrawFn, octets: bytes) -> list[bytes]:
-    """The octets as a socket might hand them over."""
+    """The octets in pieces, as from a socket."""
     cuts = sorted(draw(st.lists(st.integers(0, len(octets)), max_size=10)))
     return [octets[start:end] for start, end in zip([0, *cuts], [*cuts, len(octets)], strict=True)]
 

@@ -1,4 +1,4 @@
-"""What brokers add to deliveries is no part of the message."""
+"""Headers added by brokers to deliveries are no part of the message."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Terms as Erlang prints them."""
+"""Terms as printed by Erlang."""
 
 import pytest
 

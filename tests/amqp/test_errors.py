@@ -1,4 +1,4 @@
-"""Reply texts fit into a short string, whatever a client sent that they quote."""
+"""Reply texts fit into a short string, for any quoted input of a client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The compiled kernel says what its readable twin says, on whatever a client may send."""
+"""The compiled kernel agrees with its reference implementation, for any input of a client."""
 
 import itertools
 from array import array
@@ -55,7 +55,7 @@ def _typed(value: Any) -> tuple[type, Any]:
 
 
 def content(message: Any) -> tuple[Any, ...]:
-    """Everything of a message but where it is."""
+    """All fields of a message, except its position."""
     return (
         message.exchange, message.routing_key, message.properties, message.body, bool(message.persistent),
         message.published_at, message.expires_at, message.seq, bool(message.redelivered),
@@ -273,7 +273,7 @@ def test_encode_deliveries(
 
 
 def decoded(twin: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
-    """What is decoded, as plain values."""
+    """Decoded deliveries as plain values."""
     tag, messages, end = twin.decode_deliveries(octets, at)
     return tag, list(map(content, messages)), end
 
@@ -288,7 +288,7 @@ def decoded(twin: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
 def test_decode_deliveries(
     runs: list[tuple[Any, bytes]], redelivered: list[bool], first_tag: int, frame_max: int, data: st.DataObject
 ) -> None:
-    """As what was encoded, to one consumer after the other; and alike where some octets are others, or missing."""
+    """Decoding gives the encoded messages, for several consumers in sequence; both agree on damaged octets."""
     octets, expected = b"head", []
     for values, tag in runs:
         messages = made(kernel, values)
@@ -323,7 +323,7 @@ def test_delivery_tags_of_64_bits() -> None:
 
 
 def relayed(twin: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
-    """What is relayed, as plain values; all else is left as it was."""
+    """Relayed deliveries as plain values; all other octets are unchanged."""
     relayed = bytearray(octets)
     messages, *rest, end = twin.relay_deliveries(relayed, at, tag, frame_max, "q", "c", held)
     assert relayed[:at] == octets[:at]
@@ -352,7 +352,7 @@ def test_relay_deliveries(
     frame_max: int,
     data: st.DataObject,
 ) -> None:
-    """As what is decoded and encoded with the other tags; and alike where some octets are others, or missing."""
+    """Relaying equals decoding and encoding with the new tags; both agree on damaged octets."""
     octets = b"head"
     for values, tag in runs:
         messages = made(kernel, values)
@@ -383,7 +383,7 @@ def test_relay_deliveries(
 
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
 def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
-    """They come behind the messages' own, which stay as they are; of all messages, or of those of a slot."""
+    """They follow the messages' own headers, which are unchanged; on all messages, or on those of a slot."""
     entries = [b"\x07x-queueS" + len(one).to_bytes(4) + one for one in (value, b"other")]
     encoded = []
     for twin in (kernel, reference):
@@ -468,7 +468,7 @@ def test_a_delivery_written_out(twin: ModuleType) -> None:
 
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255), st.integers(0, 1 << 40), st.sampled_from([9, 50, 4096]))
 def test_encode_rows(values: list[tuple[Any, ...]], start: int, tag: bytes, offset: int, frame_max: int) -> None:
-    """Rows of columns are delivered as messages with one header more."""
+    """Rows of columns are delivered as messages with an additional header."""
     buffers: list[Any] = []
     for column in ([value[0].encode() for value in values], *([value[at] for value in values] for at in (1, 2, 3))):
         buffers += [array("i", itertools.accumulate(map(len, column), initial=0)).tobytes(), b"".join(column)]

@@ -1,4 +1,4 @@
-"""Property lists decoded into columns, and hashed: the kernel says what its readable twin says."""
+"""Property lists decoded into columns, and hashed: the kernel agrees with its reference implementation."""
 
 import itertools
 from array import array

@@ -1,4 +1,4 @@
-"""The server's side of a connection: its states, its channels, contents, and whatever a client may send instead."""
+"""The server's side of a connection: states, channels, contents, and invalid input of a client."""
 
 from itertools import islice
 from typing import Any
@@ -47,7 +47,7 @@ def test_a_handshake_step_by_step() -> None:
 
 
 def in_state(state: ConnectionState) -> ServerProtocol:
-    """A protocol that has come so far."""
+    """A protocol in the given state."""
     server = opened() if state in (ConnectionState.RUNNING, ConnectionState.CLOSE_OK) else Server()
     if state is ConnectionState.CLOSE_OK:
         server.protocol.send_close(Failed(ConnectionForced("stop")))
@@ -360,7 +360,7 @@ def test_the_text_of_an_error_fits_a_short_string() -> None:
     assert 250 <= len(close.reply_text.encode()) <= 255
 
 
-# --- whatever a client may send ---
+# --- arbitrary input of a client ---
 
 CONVERSATIONS = st.one_of(
     damaged(st.builds(lambda piece: handshake() + piece, WHOLE)),
@@ -407,7 +407,7 @@ def test_how_large_bodies_are_split_into_reads_changes_nothing(octets: bytes, da
     whole.receive(octets)
     buffer = bytearray(len(octets))
     for read in data.draw(reads(octets)):
-        buffer[: len(read)] = read  # one buffer for all reads, as connections have it
+        buffer[: len(read)] = read  # one buffer for all reads, as in a connection
         split.receive(memoryview(buffer)[: len(read)])
     assert until_failure(split) == until_failure(whole)
     if not whole.ends:
@@ -463,7 +463,7 @@ def test_what_was_not_yet_read_can_be_retained_when_its_buffer_is_used_again(rea
 
 
 def until_failure(server: Server) -> list[tuple[Any, ...]]:
-    """What was received up to the failure, if there is one."""
+    """Received events up to the failure, if any."""
     places = [at for at, one in enumerate(server.seen) if one[0] == "failed"]
     return server.seen[: places[0] + 1] if places else server.seen
 

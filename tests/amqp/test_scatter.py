@@ -1,4 +1,4 @@
-"""Large bodies that are read straight to their memory: what was foreseen comes, or something else does."""
+"""Large bodies read directly into their memory: the expected octets arrive, or others."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def _short_bodies_are_large() -> Iterator[None]:
 
 
 def receive(server: Server, read: bytes, behind: int = 16) -> None:
-    """Hand over what the socket has, as a connection does."""
+    """Pass the octets of a socket, as a connection."""
     while read:
         if server.protocol.scatters:
             read = read[server.receive_scattered(read, behind) :]
@@ -35,7 +35,7 @@ def receive(server: Server, read: bytes, behind: int = 16) -> None:
 
 
 def outcome(server: Server) -> tuple[object, ...]:
-    """What was received up to the first failure, behind which nobody knows where a frame begins."""
+    """Received events up to the first failure; later frame boundaries are unknown."""
     failures = [place for place, (what, *_) in enumerate(server.seen) if what == "failed"]
     return (server.seen[: failures[0] + 1],) if failures else (server.seen, server.protocol.unfinished)
 
@@ -50,7 +50,7 @@ def test_how_a_body_is_read_changes_nothing(octets: bytes, data: st.DataObject) 
 
 
 def begun(size: int, piece: int) -> tuple[Server, bytes]:
-    """A server in the middle of a body with frames of ``piece`` octets, and what is still to come of it."""
+    """A server in the middle of a body with frames of ``piece`` octets, and the remaining octets."""
     server = opened()
     octets = publication(1, b"", b"q", bytes(range(200)) * (size // 200), piece=piece)
     server.receive(octets[:500])

@@ -33,7 +33,7 @@ const amqplib = require('amqplib');
 
 
 def global_modules() -> str:
-    """Where npm installs for everybody, which Node itself does not look into."""
+    """Folder of npm's global modules, which Node does not search by default."""
     if shutil.which("npm") is None:
         return ""
     return subprocess.run(["npm", "root", "--global"], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Which clients in other languages are installed, as Debian packages them."""
+"""Installed clients in other languages, as packaged by Debian."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-ap
 """The Java client, for a class path."""
 
 PLUGINS = next(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/plugins"), None)
-"""Where the server's package has the Erlang client."""
+"""Folder of the Erlang client in the server's package."""
 
 has_java = shutil.which("javac") is not None and all(jar.exists() for jar in JARS)
 

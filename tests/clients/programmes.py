@@ -1,8 +1,8 @@
-"""The day's work of every client: the same steps in its own language, and one report to compare.
+"""The same steps by clients in every language, with one report to compare.
 
 A programme declares a durable consistent hash exchange with two queues, publishes persistent messages with confirms
-and one that cannot be routed, reads everything back with a prefetch of 10, rejecting the first message once, asks for
-a queue that is not there, and tries a wrong password. It prints `name: value` lines.
+and an unroutable message, reads all messages back with a prefetch of 10, rejecting the first message once, requests a
+missing queue, and tries a wrong password. It prints `name: value` lines.
 """
 
 import os
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent
 
 
 def report(command: list[str], **environment: str) -> dict[str, str]:
-    """Run a programme and return the lines that it printed as names and values."""
+    """Run a programme. Return its printed lines as names and values."""
     finished = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=False, env=os.environ | environment
     )

@@ -1,4 +1,4 @@
-"""The RabbitMQ Erlang client, which comes with the server's package."""
+"""The RabbitMQ Erlang client of the server's package."""
 
 from collections.abc import Callable
 

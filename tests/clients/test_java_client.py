@@ -1,4 +1,4 @@
-"""The RabbitMQ Java client, as Debian packages it."""
+"""The RabbitMQ Java client, as packaged by Debian."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""pika, the Python client, as applications use it."""
+"""pika, the Python client, as used by applications."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def sharded(
     channel: "BlockingChannel",
     unique: Name,
 ) -> Iterator[tuple[str, Operator]]:
-    """An exchange of two shards, and who set the policy."""
+    """An exchange of two shards, and the operator of its policy."""
     if request.config.getoption("--nodes") > 1:
         pytest.skip("it has two shards on each node, and a consumer those of its own")
     operator, exchange = Operator(broker), unique("sharded")
@@ -172,8 +172,10 @@ def test_a_declaration_of_a_pseudo_queue_is_answered_with_its_name_here_only(
     sharded: tuple[str, Operator],
     channel: "BlockingChannel",
 ) -> None:
-    """RabbitMQ names shard 0, which pika takes for no answer: it waits until something else ends the wait, here the
-    operator."""
+    """RabbitMQ answers with the name of shard 0, which pika ignores.
+
+    pika then waits until the operator closes the connection.
+    """
     exchange, operator = sharded
     if broker.name == "JumpMQ":
         assert channel.queue_declare(exchange, passive=True).method.queue == exchange

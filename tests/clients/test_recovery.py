@@ -1,4 +1,4 @@
-"""Clients that know several nodes of a cluster go on at another one when theirs is killed."""
+"""Clients with several addresses of a cluster reconnect to another node after a kill of theirs."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def nodes(tmp_path: Path) -> Iterator[list[JumpMQ]]:
 
 
 def kill(nodes: list[JumpMQ], port: int) -> int:
-    """Kill the one of the first two nodes that is at a port; returns the other's port."""
+    """Kill the node at a port, of the first two. Return the other node's port."""
     killed, other = sorted(nodes[:2], key=lambda node: node.port != port)
     killed.kill()
     return other.port
@@ -75,7 +75,7 @@ def test_pika_takes_the_next_address(nodes: list[JumpMQ]) -> None:
 
 
 def test_a_robust_connection_of_aio_pika_goes_on_where_a_name_leads(nodes: list[JumpMQ]) -> None:
-    """aio-pika knows one address, in a cluster a name or a proxy: here a port that leads to a node that runs."""
+    """aio-pika takes one address, in a cluster a name or a proxy: here a port that leads to a running node."""
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for node in nodes[:2]:

@@ -1,4 +1,4 @@
-"""Clients that declare what they consume from are spread over the shards of a sharded exchange."""
+"""Consumers that declare their queue first are spread over the shards of a sharded exchange."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def exchange(broker: jumpmq.RunningBroker, name: str) -> ManagementClient:
 
 
 def spread(api: ManagementClient, name: str) -> list[int]:
-    """Consumers of each shard."""
+    """Number of consumers per shard."""
     queues = [one for one in api.get("queues", "/") if one["name"].startswith(f"sharding: {name} - ")]
     return sorted(one["consumers"] for one in queues)
 

@@ -1,4 +1,4 @@
-"""The command line in the Spark session that the tests share."""
+"""The command line in the tests' common Spark session."""
 
 from typer.testing import CliRunner
 
@@ -6,7 +6,7 @@ from jumpmq.cli.jumpmq import app
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    """What a command prints, in the session that the tests share."""
+    """Return the output of a command, run in the common Spark session."""
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == status, (result.output, result.exception)
     return result.output

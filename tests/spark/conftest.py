@@ -1,4 +1,4 @@
-"""One Spark session for all tests, a durable broker for each."""
+"""One Spark session for all tests, and a durable broker per test."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def channel(broker: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def one_process(request: pytest.FixtureRequest) -> None:
-    """A batch is refused that has rows for a queue at another worker which may refuse them (docs/workers.md)."""
+    """Skip the test with several workers: a batch with rows for a refusing queue of another worker is refused."""
     if request.config.getoption("--workers") > 1:
         pytest.skip("queues that refuse are at other workers")
 

@@ -1,6 +1,6 @@
-"""Pipelines in a process of their own that says how far it is: ``python -m tests.spark.jobs MASTER``.
+"""Pipelines in a separate process that reports its progress: ``python -m tests.spark.jobs MASTER``.
 
-It does the jobs that it reads, a line ``[JOB, {ARGUMENT: VALUE}]`` each.
+Its input is a line ``[JOB, {ARGUMENT: VALUE}]`` per job.
 """
 
 import json
@@ -39,7 +39,7 @@ def run_rebalance(spark: SparkSession, url: str, exchange: str, queues: str, che
 
 
 def run_pipelines(spark: SparkSession, url: str, table: str) -> int:
-    """From ``x`` to a table, from there to ``y``; what waits behind ``y`` to where it belongs with one queue more."""
+    """From ``x`` to a table, then to ``y``; at last rebalance the messages behind ``y`` over one queue more."""
     say("archived", run_archive(spark, url, table, 1000))
     say("published", publish(spark, table, "parquet", "routing_key", {"url": url, "exchange": "y"}, body="body"))
     broker = ManagementClient(url)
@@ -49,7 +49,9 @@ def run_pipelines(spark: SparkSession, url: str, table: str) -> int:
 
 
 def run_delta(spark: SparkSession, url: str, table: str, limit: int) -> int:
-    """Into a Delta table; once, all is killed when the table has a micro-batch of which Spark does not know that."""
+    """Into a Delta table; once, all processes are killed with a micro-batch in the table that Spark has not
+    committed.
+    """
     write, mark = delta_writer(table, "archive"), Path(f"{table}.killed")
 
     def write_and_die(frame: Any, number: int) -> None:
@@ -66,7 +68,7 @@ def run_delta(spark: SparkSession, url: str, table: str, limit: int) -> int:
 
 
 LONGEST = 120.0
-"""Seconds that a task waits for a second attempt at it."""
+"""Seconds that a task waits for its second attempt."""
 
 
 def run_dawdling(spark: SparkSession, url: str, queue: str, marks: str, rows: int) -> int:

@@ -17,10 +17,10 @@ from jumpmq.spark import delta_writer
 from jumpmq.spark.pipelines.session import session
 
 LIMIT = 10_000
-"""Messages of a micro-batch: so few that there are many to be killed in."""
+"""Messages per micro-batch: few, for many micro-batches to kill."""
 
 AGAIN = 0.5
-"""Seconds before a query that has failed is started again."""
+"""Seconds before a failed query restarts."""
 
 
 def to_parquet(rows: Any, directory: Path, url: str) -> Any:
@@ -40,16 +40,16 @@ def from_streams(rows: Any, directory: Path, url: str) -> Any:
 
 
 STREAMS = "streams"
-"""The query that reads streams, by offsets."""
+"""The query of streams, by offsets."""
 
 QUERIES: dict[str, Callable[[Any, Path, str], Any]] = {
     "parquet": to_parquet, "delta": to_delta, "back": to_exchange, STREAMS: from_streams
 }  # fmt: skip
-"""How each query writes; it reads the exchange ``feed.NAME``."""
+"""The sinks of the queries; a query reads the exchange ``feed.NAME``."""
 
 
 def dawdling(batches: Iterator[Any]) -> Iterator[Any]:
-    """Have the first attempt at some tasks take long, so that Spark tries them a second time meanwhile."""
+    """Delay the first attempt of some tasks, so that Spark starts speculative attempts."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -70,7 +70,7 @@ def start(spark: SparkSession, name: str, url: str, directory: Path) -> Any:
 
 
 def run(spark: SparkSession, url: str, directory: Path) -> None:
-    """Keep all queries running until there is a file ``stop``; what fails is said and started again."""
+    """Keep all queries running until a file ``stop`` exists; report and restart failed queries."""
     running: dict[str, Any] = {}
     while not (directory / "stop").exists():
         for name in QUERIES:
@@ -84,13 +84,13 @@ def run(spark: SparkSession, url: str, directory: Path) -> None:
             except PySparkException as error:
                 say("failed", json.dumps([name, str(error).strip()[:2000]]))
         time.sleep(AGAIN)
-    running[STREAMS].processAllAvailable()  # of the others it is seen that their queues are empty
+    running[STREAMS].processAllAvailable()  # the other queries have finished when their queues are empty
     for query in running.values():
         query.stop()
 
 
 def count(spark: SparkSession, url: str, directory: Path) -> dict[str, dict[str, int]]:
-    """How often each number has arrived: ``{WHERE: {"rows": N, "numbers": N, "highest": N}}``."""
+    """Number of arrivals per message: ``{WHERE: {"rows": N, "numbers": N, "highest": N}}``."""
     import deltalake
 
     tables = {

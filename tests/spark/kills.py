@@ -41,31 +41,31 @@ from jumpmq.spark.options import BrokerAddress
 from jumpmq.testing import JumpMQ, ending_with_us, free_ports
 
 CORES = (2, 3, 4)
-"""Of a driver: one executor for each."""
+"""Numbers of cores of a driver, with one executor per core."""
 
 AT_ONCE = 60
-"""Messages that are published together, and seconds between two such runs."""
+"""Messages per batch, and seconds between batches."""
 INTERVAL = 0.1
 
 PAUSE = (2.0, 9.0)
 """Seconds between two blows."""
 
 HOME = b"jumpmq.nodes.processes.worker"
-"""In the command of one of several processes of a broker."""
+"""Part of the command of a broker's worker."""
 
 EMPTIED = 60.0
-"""Seconds that a queue is given to become empty before it is deleted."""
+"""Seconds for a queue to become empty before its deletion."""
 
 PATIENCE = 300.0
-"""Seconds without progress after which the rest is not awaited."""
+"""Seconds without progress until the remaining messages are given up."""
 
 
 class Feed(threading.Thread):
-    """Publishes numbered messages, each once however often the broker is killed, until it is told to stop.
+    """Publishes numbered messages, exactly once across kills of the broker, until stopped.
 
     Attributes:
-        count: how many are published.
-        at_rest: held by who wants nothing to be published meanwhile.
+        count: number of published messages.
+        at_rest: held to pause publishing.
     """
 
     def __init__(self, url: str) -> None:
@@ -99,7 +99,7 @@ class Feed(threading.Thread):
 
 
 class Queries:
-    """The driver: the process that runs the three queries, with all that it starts."""
+    """The driver: the process of the three queries, with its descendants."""
 
     def __init__(self, cluster: Cluster, url: str, directory: Path) -> None:
         self._cluster = cluster
@@ -135,7 +135,7 @@ class Queries:
         raise RuntimeError(f"the driver ended before it said '{word}':\n{self._log.read_text()[-3000:]}")
 
     def kill(self) -> None:
-        """End it at once; executors find that out by themselves."""
+        """Kill the driver; executors detect its end."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -143,7 +143,7 @@ class Queries:
         self._process.wait()
 
     def members(self, *words: bytes) -> list[int]:
-        """Those of its processes, and of the workers', whose commands have these words."""
+        """Processes of the driver and of the workers whose commands contain the words."""
         assert self._process is not None
         found, everyone = {self._process.pid, *self._cluster.pids}, list(processes())
         while more := {pid for pid, parent, _ in everyone if parent in found} - found:
@@ -151,7 +151,7 @@ class Queries:
         return [pid for pid, _, command in everyone if pid in found and all(word in command for word in words)]
 
     def counted(self) -> dict[str, dict[str, int]]:
-        """Have the queries stopped and what they have written counted."""
+        """Stop the queries, and count their output."""
         (self._directory / "stop").touch()
         self._heard.wait(PATIENCE)
         assert self._counted is not None, f"the driver has counted nothing:\n{self._log.read_text()[-3000:]}"
@@ -173,10 +173,10 @@ class Queries:
 
 
 class Blows:
-    """What is done to broker and queries.
+    """Failures of broker and queries.
 
     Attributes:
-        done: how often, by name.
+        done: number of failures, by name.
     """
 
     def __init__(
@@ -219,11 +219,11 @@ class Blows:
 
     @property
     def left_out(self) -> list[str]:
-        """What was never done."""
+        """Failures without a single occurrence."""
         return [name for name in self._kinds if not self.done[name]]
 
     def strike(self) -> str:
-        """Do one of them: all in turn, in an order that is chance; returns which."""
+        """Cause all failures in turn, in random order. Return the name of this one."""
         if not self._next:
             self._next = self._chance.sample(list(self._kinds), len(self._kinds))
         name = self._next.pop()
@@ -235,7 +235,7 @@ class Blows:
         return name
 
     def make_good(self) -> None:
-        """Bind what was unbound, so that it has a reader."""
+        """Bind all unbound queues, for their remaining messages."""
         while self._bind_again():
             pass
 
@@ -270,19 +270,19 @@ class Blows:
         return True
 
     def _hit_home(self, number: signal.Signals) -> bool:
-        """Kill one of the broker's processes, or stop it for a while."""
+        """Kill a worker of the broker, or stop it for a while."""
         homes = [pid for pid, parent, command in processes() if parent == self._broker.pid and HOME in command]
         if not homes:
             return False
         home = self._chance.choice(homes)
         os.kill(home, number)
         if number == signal.SIGSTOP:
-            time.sleep(self._chance.uniform(1, 8))  # others take it for down after five
+            time.sleep(self._chance.uniform(1, 8))  # workers count as down after five seconds
             os.kill(home, signal.SIGCONT)
         return True
 
     def _kill_supervisor(self) -> bool:
-        """Its processes end by themselves; those of the next one wait for that."""
+        """Kill the supervisor. Its workers end by themselves, and the next supervisor waits for their end."""
         self._broker.kill(alone=True)
         self._broker.start()
         return True
@@ -300,7 +300,7 @@ class Blows:
         return True
 
     def _move(self) -> bool:
-        """Have a stream move to another of the broker's processes; other queues stay while a query reads them."""
+        """Move a stream to another worker; other queues stay while a query reads them."""
         bound = self._api.get("exchanges", "/", f"feed.{STREAMS}", "bindings", "source")
         queue = self._chance.choice(bound)["destination"]
         self._api.post("queues", "/", queue, "actions", body={"action": "move"})
@@ -331,7 +331,7 @@ class Blows:
         return True
 
     def _delete(self) -> tuple[str, str] | None:
-        """Delete a queue once it is empty, while what publishes rests; its exchange and name, None if it is not."""
+        """Pause publishing, and delete a queue once empty. Return its exchange and name, or None."""
         exchange = f"feed.{self._chance.choice([name for name in QUERIES if name != STREAMS])}"
         bound = self._api.get("exchanges", "/", exchange, "bindings", "source")
         if len(bound) < 3:
@@ -346,7 +346,7 @@ class Blows:
         return exchange, queue
 
     def _replace(self) -> bool:
-        """Delete a queue, and declare another one of its name: its messages and reservations count from 1 again."""
+        """Delete and redeclare a queue: its messages and reservations count from 1 again."""
         deleted = self._delete()
         if deleted is None:
             return False
@@ -362,7 +362,7 @@ def declare_queue(api: ManagementClient, exchange: str, queue: str) -> None:
 
 
 def declare(api: ManagementClient) -> None:
-    """``feed`` spreads to a hash exchange ``feed.NAME`` for each query; ``back`` takes what comes back."""
+    """``feed`` copies to a hash exchange ``feed.NAME`` per query; ``back`` takes published rows."""
     api.put("exchanges", "/", "feed", body={"type": "fanout", "durable": True})
     for exchange in (*(f"feed.{name}" for name in QUERIES), "back"):
         api.put("exchanges", "/", exchange, body={"type": "x-consistent-hash", "durable": True})
@@ -373,18 +373,18 @@ def declare(api: ManagementClient) -> None:
 
 
 def waiting(api: ManagementClient) -> int:
-    """Messages that no query has noted as done; streams keep theirs."""
+    """Messages not yet acknowledged by a query, without streams."""
     queues = api.get("queues", "/")
     return sum(one["messages"] for one in queues if one["name"].startswith("feed.") and one["type"] != "stream")
 
 
 def in_streams(api: ManagementClient) -> int:
-    """Messages that the query of streams has to read."""
+    """Messages of all streams."""
     return sum(one["messages"] for one in api.get("queues", "/") if one["name"].startswith(f"feed.{STREAMS}."))
 
 
 def drain(api: ManagementClient, queries: Queries) -> None:
-    """Wait until the queries have read everything, and are done with it."""
+    """Wait until the queries have read and acknowledged all messages."""
     least, until = None, time.monotonic() + PATIENCE
     while (left := waiting(api)) or least is None:
         if not queries.alive:

@@ -1,4 +1,4 @@
-"""Members of a consumer group beside queries, and queries that vanish."""
+"""Members of a consumer group beside queries, and queries that disappear."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jumpmq.spark.stream import QueueStreamReader
 
 
 def fall_silent(query: QueueStreamReader, api: API) -> None:
-    """Have a query vanish with what it has reserved, and wait until that has gone back to the queues."""
+    """Stop a query without releasing its reservations, and wait until its lease expires."""
     assert query._session is not None
     query._session.stop()
     until(lambda: all(place["lapsed"] for group in api.get("readers", "/") for place in group["queues"].values()))

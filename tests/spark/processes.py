@@ -35,14 +35,14 @@ SPECULATIVE = {
     "spark.speculation.multiplier": "1.2",
     "spark.speculation.quantile": "0.3",
 }
-"""Settings with which Spark runs a task a second time, beside the first, as soon as that takes longer than others."""
+"""Settings of Spark that start a speculative attempt of a slow task early."""
 
 
 def environment(directory: Path, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Everything on this machine's loopback address, executors with this interpreter, quickly started.
+    """Environment of a quickly started Spark on the loopback address, with this interpreter.
 
     Args:
-        settings: more of Spark's.
+        settings: further settings of Spark.
     """
     more = " ".join(f"--conf {name}={value}" for name, value in (settings or {}).items())
     options = {
@@ -55,7 +55,7 @@ def environment(directory: Path, settings: Mapping[str, str] | None = None) -> d
 
 
 class Driver:
-    """A Spark of its own, with its JVM, in a process group of its own, that does jobs of ``tests.spark.jobs``."""
+    """A separate Spark with a JVM, in a process group of its own, that runs jobs of ``tests.spark.jobs``."""
 
     def __init__(self, master: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self._errors = directory / f"driver-{time.monotonic_ns()}.log"
@@ -71,12 +71,12 @@ class Driver:
         return self._process.poll() is None
 
     def begin(self, job: str, **arguments: Any) -> None:
-        """Have it do a job; of several, one after the other."""
+        """Send a job; jobs run in sequence."""
         assert self._process.stdin is not None
         print(json.dumps([job, arguments]), file=self._process.stdin, flush=True)
 
     def until(self, word: str) -> str:
-        """Read what it prints up to a line that begins so; returns the rest of that line."""
+        """Read the output up to a line with the given beginning. Return the rest of that line."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(word):
@@ -84,11 +84,11 @@ class Driver:
         raise AssertionError(f"it ended before it said '{word}':\n{self._errors.read_text()[-6000:]}")
 
     def wait(self) -> int:
-        """Wait for its end; returns its exit status."""
+        """Wait for the end of the process. Return its exit status."""
         return self._process.wait()
 
     def kill(self) -> None:
-        """End it at once, JVM and Python workers included."""
+        """Kill the driver, JVM and Python workers included."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -98,7 +98,7 @@ class Driver:
 
 
 class Drivers:
-    """A driver for whoever needs one: the last that was started, unless it was killed.
+    """Drivers for several tests: the last started one is reused, unless killed.
 
     Args:
         master: of Spark.
@@ -117,7 +117,7 @@ class Drivers:
             driver.kill()
 
     def living(self) -> Driver:
-        """One that lives, and is ready."""
+        """A live and ready driver."""
         if not self._started or not self._started[-1].alive:
             self._started.append(Driver(self._master, self._directory))
             self._started[-1].until("ready")
@@ -125,11 +125,12 @@ class Drivers:
 
 
 class Cluster:
-    """A standalone cluster: one master and two workers, three processes. Each worker has an address of its own, as
-    Spark runs a task a second time on another host only.
+    """A standalone cluster of three processes: a master and two workers.
+
+    A worker has an address of its own, because Spark starts a speculative attempt on another host only.
 
     Args:
-        cores: of each worker, with as many executors.
+        cores: cores of a worker, with as many executors.
 
     Attributes:
         url: for drivers.
@@ -168,7 +169,7 @@ class Cluster:
         return [process.pid for process in self._processes]
 
     def executors(self) -> list[int]:
-        """The process ids of the executors that the workers run."""
+        """Process ids of the workers' executors."""
         workers = {process.pid for process in self._processes}
         return [pid for pid, parent, command in processes() if parent in workers and b"ExecutorBackend" in command]
 
@@ -192,7 +193,7 @@ class Cluster:
 
 
 def processes() -> Iterator[tuple[int, int, bytes]]:
-    """Process id, parent and command of each process there is."""
+    """Process id, parent and command of every process."""
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
@@ -200,7 +201,7 @@ def processes() -> Iterator[tuple[int, int, bytes]]:
 
 
 def planners() -> list[int]:
-    """The processes below this one that plan streaming queries."""
+    """Processes below this one that plan streaming queries."""
     processes = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

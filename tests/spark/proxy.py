@@ -1,4 +1,4 @@
-"""A way to the broker that breaks."""
+"""A proxy that breaks answers of the broker."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ AT_ONCE = 1 << 16
 
 
 class Proxy:
-    """Passes on what comes to a port of this machine; the first answer that is long is cut.
+    """A TCP proxy; the first long answer is cut.
 
     Args:
-        target: the port that everything goes to.
-        most: octets of an answer that are passed on before it is cut.
-        meanwhile: called between the cut and whatever is asked next.
+        target: port of the broker.
+        most: octets of an answer before the cut.
+        meanwhile: called between the cut and the next request.
 
     Attributes:
-        port: where it listens.
-        cuts: how many answers were cut.
+        port: port of the proxy.
+        cuts: number of cut answers.
     """
 
     def __init__(self, target: int, most: int, meanwhile: Callable[[], None]) -> None:

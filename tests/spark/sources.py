@@ -1,4 +1,4 @@
-"""What the tests of the source share: something to read, and short ways to read it."""
+"""Common parts of the source's tests: published messages, and short ways to read them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def declare(channel: BlockingChannel, queues: Iterable[str] = QUEUES) -> None:
 
 
 def publish(channel: BlockingChannel, bodies: Iterable[bytes]) -> list[bytes]:
-    """Persistent messages through ``x``, each with its body as the routing key; on disk when this returns."""
+    """Publish persistent messages through ``x``, with the body as routing key. They are on disk on return."""
     channel.confirm_delivery()
     published = list(bodies)
     for body in published:
@@ -62,9 +62,9 @@ def _given(broker: Managed, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_available(frame: DataFrame, directory: Path, each_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
-    """Run a streaming query over what is there, with its checkpoint in the directory, to its end.
+    """Run a streaming query over the present messages, with its checkpoint in the directory, to its end.
 
-    Spark gives the process that plans ten seconds to start; on a machine that is too busy for that, it is tried again.
+    Spark limits the start of the planning process to ten seconds; on a busy machine the query is retried.
     """
     from pyspark.errors import StreamingQueryException  # here, as tests are skipped where there is no PySpark
 
@@ -81,7 +81,7 @@ def run_available(frame: DataFrame, directory: Path, each_batch: Callable[[DataF
 
 
 class Restartable:
-    """A durable broker that can be stopped and started again behind the same ports."""
+    """A durable broker that can be stopped and restarted with the same ports."""
 
     http_url: str
     amqp_url: str
@@ -111,7 +111,7 @@ class Restartable:
 
 
 class Sink:
-    """A transactional sink: of each micro-batch, it keeps what came last.
+    """A transactional sink: keeps the last attempt of every micro-batch.
 
     Attributes:
         batches: rows by the number of the micro-batch.

@@ -37,7 +37,7 @@ def built() -> Built:
 
 
 def both(kind: str, arguments: dict[str, str], weights: dict[str, int] = WEIGHTS) -> tuple[Built, Router]:
-    """A broker's exchange from which a queue was unbound, and what Spark makes of its ring or its definitions."""
+    """A broker's exchange with an unbound queue, and Spark's router of its ring or its definitions."""
     made = built()
     exchange = made.exchange("e", kind, arguments)
     for queue, weight in weights.items():
@@ -57,7 +57,7 @@ def both(kind: str, arguments: dict[str, str], weights: dict[str, int] = WEIGHTS
 
 
 def agree(made: Built, router: Router, messages: list[Message], column: pa.Array) -> None:
-    """The queue of each message, by the broker and by Spark."""
+    """The broker and Spark choose the same queue for every message."""
     for place, one in enumerate(messages):
         one.seq = place
     runs = made.vhost.route("e", messages).queues

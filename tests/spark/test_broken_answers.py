@@ -1,4 +1,4 @@
-"""What is read where an answer of the broker breaks off and is asked for again."""
+"""An answer of the broker that breaks off is requested again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(broker: jumpmq.RunningBroker, meanwhile: Callable[[], None]) -> Counter
 
 
 def take_some(channel: BlockingChannel) -> None:
-    """Have messages delivered, and do not acknowledge them."""
+    """Have messages delivered without acknowledgement."""
     for method, _, _ in channel.consume("q1"):
         if method.delivery_tag == TAKEN:
             return

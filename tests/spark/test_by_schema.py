@@ -1,4 +1,4 @@
-"""Bodies in Avro and protobuf are decoded; one that is not what the schema says is null, whatever it is."""
+"""Bodies in Avro and protobuf are decoded; a body that violates the schema is null."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def avro_octets(schema: str, value: Any) -> bytes:
 
 
 def descriptors() -> bytes:
-    """``shop.Payment`` as ``protoc`` describes it."""
+    """``shop.Payment`` as described by ``protoc``."""
     files = descriptor_pb2.FileDescriptorSet()
     timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
     file = files.file.add(

@@ -1,4 +1,4 @@
-"""A real cluster of processes: pipelines run on it, and what of it is killed loses and repeats nothing."""
+"""Pipelines on a cluster of processes: killed processes lose and repeat no message."""
 
 import os
 import signal
@@ -79,7 +79,7 @@ def test_archive_publish_and_rebalance_run_on_a_cluster(
 
 
 def assert_placed(rows: list[Row], router: Router) -> None:
-    """Each message is in the queue that its key belongs to."""
+    """Every message is in the queue of its key."""
     keys = pa.array([bytes(row.routing_key) for row in rows], pa.binary())
     assert router.route(keys).to_pylist() == [row.queue for row in rows]
 

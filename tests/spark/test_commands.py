@@ -1,4 +1,4 @@
-"""What `jumpmq pipeline`, `jumpmq uniformity` and `jumpmq plan` say, and what of a wrong command line."""
+"""Output of `jumpmq pipeline`, `jumpmq uniformity` and `jumpmq plan`, and errors of wrong command lines."""
 
 import contextlib
 import os
@@ -97,7 +97,7 @@ def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(
 
 
 def self_contained(page: str) -> bool:
-    """Whether a page shows all without a network: it names nothing to load."""
+    """Return true if a page loads nothing from the network."""
     return page.startswith("<!doctype html>") and not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
 
 
@@ -121,7 +121,7 @@ def test_uniformity(
 def test_what_is_hashed_is_counted(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, kind: str
 ) -> None:
-    """A header, by its type: the routing keys are all alike."""
+    """A header is hashed by its type: the routing keys are all alike."""
     channel.exchange_declare("h", kind, arguments={"hash-header": "customer"})
     for number in range(3):
         channel.queue_declare(f"h{number}")

@@ -1,4 +1,4 @@
-"""What a source takes from its query's checkpoint."""
+"""A source reads its query's checkpoint."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ spark.stop()
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's, in which nothing says which Python is meant."""
+    """The environment of this process without the settings of PySpark."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": SHORT_LIVED} | more
 
 
 def run(command: list[str], directory: Path, status: int = 0, **more: str) -> tuple[str, str]:
-    """Run a command; return its output and its log."""
+    """Run a command. Return its output and its log."""
     with (directory / "stderr").open("w") as errors:
         finished = subprocess.run(
             command, cwd=directory, env=environment(**more), stdout=subprocess.PIPE, stderr=errors, text=True
@@ -105,11 +105,11 @@ def test_workers_run_the_drivers_interpreter(
     publish(channel, numbered(1, 50))
     outside = ":".join(part for part in os.environ["PATH"].split(":") if part != str(Path(sys.executable).parent))
     printed, _ = run([sys.executable, "-c", BARE, broker.http_url], tmp_path, PATH=outside)
-    assert printed.splitlines()[-2:] == ["agree 50", "the same as here True"]  # and no archive of its sources
+    assert printed.splitlines()[-2:] == ["agree 50", "the same as here True"]  # and no archive of sources
 
 
 def test_a_declarative_pipeline(broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
-    """A second run adds what has come since; that it is a full refresh destroys nothing."""
+    """A second run adds new messages; a full refresh destroys nothing."""
     shutil.copytree(PIPELINE, tmp_path / "pipeline")
     spec = tmp_path / "pipeline/spark-pipeline.yml"
     text = spec.read_text().replace("http://guest:guest@127.0.0.1:15672", broker.http_url).replace("flights", "x")

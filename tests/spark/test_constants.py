@@ -1,4 +1,4 @@
-"""A constant that cannot be published is refused before a job runs, with the same sentence as in a task."""
+"""An unpublishable constant is refused before the job runs, with the text of the error in a task."""
 
 from __future__ import annotations
 

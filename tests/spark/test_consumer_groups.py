@@ -25,7 +25,7 @@ BOUND = "bind a queue for each to the exchange, or read a stream"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query does not wait long for others to stop."""
+    """A query with a short wait for other queries."""
     monkeypatch.setattr(session, "TAKEOVER", 0.1)
 
 
@@ -46,7 +46,7 @@ def rows(query: QueueStreamReader, start: Any, end: Any) -> list[tuple[str, int,
 
 @pytest.fixture
 def slotted(broker: RunningBroker) -> Iterator[list[bytes]]:
-    """Messages behind ``x`` in a queue with slots and in one without."""
+    """Messages behind ``x`` in a queue with slots and in a queue without slots."""
     with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         channel = connection.channel()
         channel.queue_declare("q1", durable=True, arguments={"x-slots": 8})
@@ -113,7 +113,7 @@ def test_a_query_beside_a_consumer_group_is_refused(broker: RunningBroker, slott
 def test_a_member_beside_a_query_is_refused_until_what_the_query_had_went_back(
     broker: RunningBroker, api: API, slotted: list[bytes]
 ) -> None:
-    """And a query that comes back then takes nothing from the member."""
+    """A query that returns afterwards takes no message from the member."""
     query = reader(broker)
     start = query.initialOffset()
     end = query.latestOffset(start, ReadMaxRows(300))

@@ -34,7 +34,7 @@ WRITTEN = StructType().add("body", BinaryType()).add("amqp_properties", BinaryTy
 
 
 def declare(url: str, kind: str) -> None:
-    """Four queues of a kind behind the exchange ``x``, each declared by a connection of its own, and ``out``."""
+    """Declare four queues of a kind behind the exchange ``x``, over separate connections, and ``out``."""
     for queue in ("q0", "q1", "q2", "q3"):
         with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
             channel = connection.channel()
@@ -45,7 +45,7 @@ def declare(url: str, kind: str) -> None:
 
 
 def publish(url: str, first: int, last: int) -> None:
-    """Numbered messages with headers and properties of their own."""
+    """Publish numbered messages with distinct headers and properties."""
     with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -69,16 +69,16 @@ def write(url: str, found: list[dict[str, Any]], number: int, **options: str) ->
 
 
 def told(found: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    """What is counted of rows: all that the publisher said."""
+    """Counts of the rows' published properties and bodies."""
     return Counter((row["body"], row["amqp_properties"]) for row in found)
 
 
 def copied(query: Query, url: Callable[[], str], again: Callable[[], None], **options: str) -> Counter[tuple[Any, ...]]:
-    """Run a query from ``x`` to ``out`` to its end; returns what it has read.
+    """Run a query from ``x`` to ``out`` to its end. Return the counts of its rows.
 
     Args:
-        url: where the broker is now.
-        again: starts broker and query again, after the first micro-batch was read, and before it is written.
+        url: returns the current address of the broker.
+        again: restarts broker and query, after the first micro-batch was read, and before it is written.
     """
     found = query.batch(150)
     assert 150 <= len(found) <= 152  # of several processes as many more, at most

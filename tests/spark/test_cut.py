@@ -1,4 +1,4 @@
-"""A micro-batch that is repeated has the same partitions, on any number of cores, and after options were changed."""
+"""A repeated micro-batch has the same partitions, on any number of cores, and after a change of options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_repeated_micro_batch_is_cut_as_it_was(
     planned = first.partitions(start, end)
     assert len(planned) == 2
     older = {name: value for name, value in end.items() if name != "cut"}
-    stop(first)  # the query starts again, with other cores and then other options
+    stop(first)  # the query restarts, with other cores and then other options
     for parallelism, options in ((4, {}), (3, {"maxMessagesPerPartition": "1000"})):
         again = reader(broker, parallelism, queue="long", **options, **more)
         cut = again.partitions(start, end)
@@ -66,7 +66,7 @@ def test_a_repeated_micro_batch_is_cut_as_it_was(
 
 
 def ranges(cut: Sequence[Any]) -> list[dict[str, Any]]:
-    """Partitions, without the number of the query that reads them."""
+    """Partitions, without the number of the reading query."""
     return [{name: value for name, value in vars(one).items() if name != "owner_epochs"} for one in cut]
 
 
@@ -101,7 +101,7 @@ class Attempt:
         return rows_of(range(part * self._size, (part + 1) * self._size))
 
     def run(self) -> list[BaseException | None]:
-        """Run all tasks at once; what each ended with."""
+        """Run all tasks at once. Return the exception of every task."""
         with ThreadPoolExecutor(self._partitions) as pool:
             return [one.exception() for one in [pool.submit(self.task, part) for part in range(self._partitions)]]
 
@@ -140,7 +140,7 @@ def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
 
 
 def late(attempt: Attempt) -> None:
-    """A task of an attempt that another one has followed goes on where it was."""
+    """A task of a superseded attempt continues at its position."""
     place = {"writer": "query-q", "part": "0", "batch": 7, "attempt": attempt.writer._attempt, "queue": "out"}
     known = attempt.writer._client.batch("query-q", 7)["parts"]["0"]
     table = next(rows_of(range(200, 205)))
@@ -149,7 +149,7 @@ def late(attempt: Attempt) -> None:
 
 
 def overtaken(rows: Iterator[pa.RecordBatch], at: int, by: Callable[[], object]) -> Iterator[pa.RecordBatch]:
-    """Rows of a task that is overtaken before one of its batches."""
+    """Rows of a task that is superseded before a batch."""
     for number, batch in enumerate(rows):
         if number == at:
             by()
@@ -165,7 +165,7 @@ def published(client: Client) -> list[int]:
 def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
     broker: RunningBroker, channel: BlockingChannel, far: int
 ) -> None:
-    """As with speculation: neither fails, however far the other one got, and whatever its chunks."""
+    """As with speculation: no attempt fails, for any progress and chunk size of the other attempt."""
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
     attempt = Attempt(broker, 1)
@@ -198,7 +198,7 @@ def test_a_task_that_was_overtaken_with_other_rows_fails(broker: RunningBroker, 
 
 
 def test_a_reader_that_is_gone_asks_nothing_more(tmp_path: Path) -> None:
-    """Another server may listen at the broker's port later, and cannot make sense of what is asked there."""
+    """Another server may listen at the broker's port later."""
     with jumpmq.running(data_dir=tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             connection.channel().queue_declare("q", durable=True)

@@ -1,4 +1,4 @@
-"""Micro-batches into a Delta table: written by the tasks, each once."""
+"""Micro-batches into a Delta table, written by the tasks exactly once."""
 
 import importlib.util
 import shutil

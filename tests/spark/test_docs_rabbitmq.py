@@ -1,4 +1,4 @@
-"""What the pages on RabbitMQ and Spark say to type works with each RabbitMQ that is installed."""
+"""The commands of the pages on RabbitMQ and Spark work with every installed RabbitMQ."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rabbitmq(request: pytest.FixtureRequest) -> Iterator[RabbitMQ]:
 
 @pytest.fixture
 def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
-    """A channel to a broker without what the pages declare."""
+    """A channel to a broker without the pages' declarations."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port, heartbeat=0)) as connection:
         channel = connection.channel()
         for name in ("orders", "clicks", "orders.lake"):
@@ -44,7 +44,7 @@ def printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[[str], list[str]]:
-    """A function that runs a page in a folder of its own; returns the words that its programs print."""
+    """A function that runs a page in a new folder, and returns the words printed by its programs."""
 
     def run(page: str) -> list[str]:
         monkeypatch.chdir(tmp_path)
@@ -55,11 +55,11 @@ def printed(
 
 
 def run_page(name: str, port: int, directory: Path) -> None:
-    """Run the programs of a page, one after the other."""
+    """Run the programs of a page in sequence."""
     names: dict[str, object] = {}
     for source in re.findall(r"^```python\n(.*?)^```$", (DOCS / name).read_text(), flags=re.DOTALL | re.MULTILINE):
         source = source.replace("localhost:5672", f"127.0.0.1:{port}")
-        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{directory}/\1"', source)  # Java stays where it began
+        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{directory}/\1"', source)  # the JVM keeps its directory
         exec(compile(source, f"docs/{name}", "exec"), names)
 
 

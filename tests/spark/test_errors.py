@@ -1,4 +1,4 @@
-"""Wrong options and missing things are said clearly, where Spark shows them."""
+"""Wrong options and missing objects have clear error messages in Spark."""
 
 import socket
 import time
@@ -303,7 +303,7 @@ def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq: RabbitMQ, exchan
 
 
 def test_rows_are_written_to_one_node() -> None:
-    """A retry at another would publish them again."""
+    """A retry at a second node would publish the rows again."""
     with pytest.raises(JumpMQError, match="a retry at another node would publish rows again; give one URL"):
         SinkOptions.parse({"url": f"{URL},{URL}", "exchange": "x"})
 

@@ -1,4 +1,4 @@
-"""Messages that are delayed, deduplicated, or rest until their next try: each is read once, when it is ready."""
+"""Messages that are delayed, deduplicated, or wait for their next try are read once, when ready."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jumpmq.spark import JumpMQDataSource
 from jumpmq.spark.sink import BatchWriter
 
 HOUR = 3_600_000
-"""Milliseconds that nothing here waits for."""
+"""Milliseconds beyond the duration of a test."""
 
 KEY_AND_BODY = StructType().add("routing_key", StringType()).add("body", BinaryType())
 SCHEMA = StructType([*KEY_AND_BODY, *StructType().add("headers", MapType(StringType(), LongType()))])
 
 
 def write(broker: RunningBroker, published: list[bytes], header: str, values: list[int], **target: str) -> None:
-    """Write rows as a task of Spark's does, each with an integer header and its body as the routing key."""
+    """Write rows as a task of Spark, with an integer header and the body as the routing key."""
     headers = pa.array([[(header, value)] for value in values], pa.map_(pa.string(), pa.int64()))
     keys = [body.decode() for body in published]
     writer = JumpMQDataSource({"url": broker.http_url} | target).writer(SCHEMA, False)
@@ -40,7 +40,7 @@ def ready(api: API, queue: str) -> int:
 
 @pytest.fixture
 def delaying(channel: BlockingChannel) -> None:
-    """An exchange ``late`` that delays, over the queues ``q1`` and ``q2``."""
+    """A delaying exchange ``late`` over the queues ``q1`` and ``q2``."""
     arguments = {"x-delayed-type": "x-consistent-hash"}
     channel.exchange_declare("late", "x-delayed-message", durable=True, arguments=arguments)
     for queue in ("q1", "q2"):
@@ -118,7 +118,7 @@ def test_a_message_that_rests_is_read_after_its_rest(broker: RunningBroker, api:
 def test_a_query_that_is_gone_has_its_messages_rest_no_more_than_once(
     broker: RunningBroker, api: API, resting: str
 ) -> None:
-    """What a lapsed lease gives back is ready at once: the restarted query has the same rows."""
+    """Messages of an expired lease are ready at once: the restarted query has the same rows."""
     query = Query(broker, queue=resting, group="g")
     assert bodies(query.batch(10)) == numbered(6, 15)
     api.request("DELETE", "readers", "/", "g")

@@ -1,4 +1,4 @@
-"""Micro-batches into an Iceberg table: what is repeated is there once."""
+"""Micro-batches into an Iceberg table: a repeated micro-batch is in the table once."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Everything is killed and stopped: each message arrives once, wherever it goes."""
+"""All processes are killed and stopped: every message arrives exactly once at every sink."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_message_arrives_once_while_everything_is_killed(tmp_path: Path) -> None:
-    """``python -m tests.spark.kills --minutes 10`` does the same for longer."""
+    """``python -m tests.spark.kills --minutes 10`` is the longer version."""
     result = harm(40, tmp_path, seed=7)
     count = result["published"]
     each_once = {"rows": count, "numbers": count, "highest": count - 1}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def to_parquet(frame: DataFrame, directory: Path) -> StreamingQuery:
-    """A query into a table, over what there is."""
+    """A query of the present messages into a table."""
     writer = frame.writeStream.format("parquet").option("path", str(directory / "table"))
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     return writer.trigger(availableNow=True).start()
@@ -42,7 +42,7 @@ def test_python_workers_are_killed_while_they_read(
     mark = tmp_path / "killed"
 
     def kill_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In the middle of a partition, kill this worker and the one that reads for it: all of their parent's."""
+        """In the middle of a partition, kill all Python workers of this worker's parent."""
         for batch in batches:
             yield batch.slice(0, 50)
             if not mark.exists():

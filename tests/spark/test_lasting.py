@@ -1,4 +1,4 @@
-"""What is written outlives a restart of the broker, whichever way it is written."""
+"""Written rows survive a restart of the broker, for all ways of writing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = {
     "several": {"priority": "3", "expiration": "'3600000'", "content_type": "'text/plain'"},
     "octets": {"amqp_properties": "binary('\\0\\0')"},
 }
-"""What rows may say, by the queue that they go to: nothing of the delivery mode."""
+"""Columns of the rows, by their queue; none sets a delivery mode."""
 
 COLUMNS = {
     "headers": "map<string,string>",
@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 def rows(spark: SparkSession, suffix: str) -> DataFrame:
-    """Twenty rows for each of the ways; all have all columns, null where they say nothing."""
+    """Twenty rows per way of writing; all have all columns, null by default."""
     parts = [
         f"select cast(id as string) as body, '{way}{suffix}' as queue, "
         + ", ".join(f"cast({said.get(name, 'null')} as {type_}) as {name}" for name, type_ in COLUMNS.items())

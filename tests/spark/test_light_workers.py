@@ -1,4 +1,4 @@
-"""What a Python worker of Spark need not import, as that takes tenths of a second of each."""
+"""Modules not imported by Spark's Python workers, because an import takes tenths of a second per worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ with pyarrow.ipc.open_stream(sys.stdin.buffer) as stream:
 
 
 def imported(code: str, *arguments: str, given: bytes = b"") -> set[str]:
-    """What a new process has imported once it has run some code."""
+    """The modules imported by a new process with the given code."""
     program = f"import sys, pyarrow, pyspark.worker\n{code}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, *arguments], input=given, stdout=subprocess.PIPE, check=True)
     return set(done.stdout.decode().split())

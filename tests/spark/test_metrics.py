@@ -1,4 +1,4 @@
-"""How far a query is, by queue, for programs and for Prometheus."""
+"""Progress of a query by queue, for programs and for Prometheus."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""A user who would wait for rows that do not come, or write what Spark does not, is told so."""
+"""Warnings for a query that would wait for rows in vain, or write rows that Spark ignores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples for Airflow and dbt run, where these are installed."""
+"""The examples for Airflow and dbt run where installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("airflow") is None, reason="Airflow is not installed: pip install apache-airflow")
 def test_airflow(spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
-    """Two runs of the DAG: the table has what came before each."""
+    """Two runs of the DAG: the table has the messages before the last run."""
     (tmp_path / "dags").mkdir()
     shutil.copy(EXAMPLES / "airflow/archive.py", tmp_path / "dags")
     table = tmp_path / "archive.parquet"
@@ -49,7 +49,7 @@ def test_airflow(spark: SparkSession, broker: RunningBroker, channel: BlockingCh
 
 
 def test_dbt(spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
-    """A model over what waits; all of it waits still."""
+    """A model over ready messages leaves them in the queues."""
     pytest.importorskip("dbt.adapters.spark")
     publish(channel, numbered(1, 50))
     runpy.run_path(str(EXAMPLES / "dbt/run.py"))["run"](broker.http_url, "x", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The column `owner_epoch`: a query that was superseded has lower numbers than its successor, and writes nothing."""
+"""The column `owner_epoch`: a superseded query has lower numbers than its successor, and writes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLAIM = """INSERT INTO accounts VALUES (:key, :epoch)
 
 
 class Database:
-    """Rows of messages, each written under its query's number."""
+    """Rows of messages, written with their query's number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class Database:
             database.execute("CREATE TABLE deliveries (key TEXT, epoch INTEGER, number INTEGER, consumer TEXT)")
 
     def write(self, rows: list[Row], query: str) -> int:
-        """Write rows, each if no query with a higher number has its key; returns how many."""
+        """Write rows whose key no query with a higher number has. Return their number."""
         database, written = sqlite3.connect(self._path, timeout=60), 0
         for row in rows:
             with database:
@@ -105,7 +105,7 @@ def test_what_a_superseded_query_writes_late_is_refused(
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query does not wait long for others to stop."""
+    """A query with a short wait for other queries."""
     monkeypatch.setattr(session, "TAKEOVER", 0.1)
 
 
@@ -118,7 +118,7 @@ def reader(broker: Managed, **options: str) -> QueueStreamReader:
 
 
 def epochs(query: QueueStreamReader, start: Any, end: Any) -> dict[str, int]:
-    """The number that a micro-batch's rows of each queue have: one, but queues of several workers have several."""
+    """The epoch of a micro-batch's rows, by queue."""
     batches = [batch for partition in query.partitions(start, end) for batch in query.read(partition)]
     pairs = {pair for batch in batches for pair in zip(*map(batch.column, ("queue", "owner_epoch")), strict=True)}
     found = {queue.as_py(): epoch.as_py() for queue, epoch in pairs}
@@ -127,13 +127,13 @@ def epochs(query: QueueStreamReader, start: Any, end: Any) -> dict[str, int]:
 
 
 def next_batch(query: QueueStreamReader, start: Any) -> tuple[Any, dict[str, int]]:
-    """Reserve and read a micro-batch; returns its end and its numbers."""
+    """Reserve and read a micro-batch. Return its end and its epochs."""
     end = query.latestOffset(start, ReadMaxRows(10))
     return end, epochs(query, start, end)
 
 
 def rose(*found: dict[str, int]) -> bool:
-    """Whether the numbers of each queue are higher each time."""
+    """Return true if the epochs of every queue rise."""
     return all(before[queue] < after[queue] for before, after in pairwise(found) for queue in before)
 
 
@@ -169,7 +169,7 @@ def test_a_query_that_goes_on_after_others_had_the_queues_has_a_higher_number(
     publish(channel, numbered(31, 40))
     until(lambda: not any(one["consumers"] for one in api.get("queues")))
     accepting = reader(broker, exchange="x", failOnDataLoss="false")
-    accepting._session = query._session  # the same session wakes
+    accepting._session = query._session  # the same session resumes
     assert rose(before, between, next_batch(accepting, end)[1])
 
 

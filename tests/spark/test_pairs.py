@@ -55,7 +55,7 @@ class Pair:
         self._on_channel(publish)
 
     def left(self) -> int:
-        """Messages that are ready in the query's queue."""
+        """Number of ready messages in the query's queue."""
         found: int = self._on_channel(lambda channel: channel.queue_declare("q", passive=True).method.message_count)
         return found
 
@@ -72,7 +72,7 @@ class Pair:
             writer.start().awaitTermination()
 
     def found(self) -> list[int]:
-        """What the sink has."""
+        """Numbers of the rows in the sink."""
         frame = table(self._spark, self.broker, queue="out")
         if self._sink == "parquet":
             frame = self._spark.read.parquet(str(self._directory / "table"))

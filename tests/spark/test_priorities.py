@@ -1,4 +1,4 @@
-"""Queues with priorities: all that is in them is read, in the order in which it would be delivered."""
+"""Queues with priorities: all messages are read, in the order of delivery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def declare(channel: BlockingChannel, kind: str) -> None:
 
 
 def delivered(channel: BlockingChannel) -> list[bytes]:
-    """What clients get, one by one; the queue is empty then."""
+    """Messages as delivered to a client one by one; the queue is then empty."""
     return [body for _, _, body in iter(lambda: channel.basic_get("p", auto_ack=True), (None, None, None))]
 
 

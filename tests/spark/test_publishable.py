@@ -1,4 +1,4 @@
-"""Rows that cannot be published, and the other rows of the same frame."""
+"""Unpublishable rows, and the other rows of the same frame."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_columns_of_one_name_are_refused() -> None:
 
 
 def test_text_and_octets_with_long_offsets_are_the_same() -> None:
-    """As they come with ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    """As with ``spark.sql.execution.arrow.useLargeVarTypes``."""
     octets = Properties(message_id="m", headers=[Field("h", "I", 1)]).encode()
     text, binary = pa.large_string(), pa.large_binary()
     columns = {
@@ -157,7 +157,7 @@ def test_a_time_of_a_far_year_is_not_rounded_up() -> None:
 
 
 def octets_of(**columns: pa.Array) -> list[Properties | None]:
-    """What is published of rows with these columns."""
+    """Published properties of rows with the given columns."""
     rows = len(next(iter(columns.values())))
     batch = pa.record_batch({"body": pa.array(["b"] * rows), "routing_key": pa.array(["k"] * rows)} | columns)
     found = publishable(batch, True, False).column("properties").to_pylist()
@@ -179,7 +179,7 @@ def octets_of(**columns: pa.Array) -> list[Properties | None]:
     ],
 )
 def test_headers_keep_the_type_of_their_values(type_: Any, value: Any, kind: str, published: Any) -> None:
-    """As a map, in Kafka's shape, and where what was read has other headers."""
+    """As a map, in Kafka's shape, and with different headers read before."""
     expected = [Field("a", kind, published), Field("n", "V", None)]
     as_map = pa.array([[("a", value), ("n", None)], None, []], pa.map_(pa.string(), type_))
     pairs = pa.list_(pa.struct([("key", pa.string()), ("value", type_)]))

@@ -1,4 +1,4 @@
-"""What a streaming query makes of a broker that restarts, of queues that come and go, and of a second query."""
+"""A streaming query across restarts of the broker, changes of queues, and a second query."""
 
 import os
 import signal
@@ -180,7 +180,7 @@ def test_a_second_query_of_a_group_is_refused(
 def test_a_query_that_knows_its_checkpoint_acknowledges_what_spark_has_noted(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """While it waits for its trigger, and is stopped then: nothing is left for another query to read again."""
+    """Also during the wait for its trigger, before it is stopped: no message remains for a second query."""
     published = publish(channel, numbered(1, 20))
     api, sink, checkpoint = API(broker.http_url), Sink(), str(tmp_path / "checkpoint")
     frame = stream(spark, broker, exchange="x", lease=1, checkpointLocation=checkpoint)
@@ -205,7 +205,7 @@ def test_the_progress_tells_what_waits(
 def test_a_planner_that_is_killed_is_an_error_and_the_restarted_query_reads_every_message_once(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Spark cannot go on without the process that plans; the checkpoint can."""
+    """Spark cannot continue without the planning process; a restart from the checkpoint can."""
     published = publish(channel, numbered(1, 60))
     sink, frame = Sink(), stream(spark, broker, exchange="x", maxMessagesPerTrigger=20)
 

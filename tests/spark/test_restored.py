@@ -1,4 +1,4 @@
-"""A data directory that is restored from a backup that is older than a query's checkpoint."""
+"""A data directory restored from a backup older than a query's checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM_OPTIONS = {"queue": "it", "startingOffsets": "earliest"}
 
 
 def fill(channel: BlockingChannel, queue: str, count: int, *, start: int = 0) -> list[bytes]:
-    """Publish numbered persistent messages; on disk when this returns."""
+    """Publish numbered persistent messages. They are on disk on return."""
     channel.confirm_delivery()
     published = [b"%04d" % number for number in range(start, start + count)]
     for body in published:
@@ -30,7 +30,7 @@ def fill(channel: BlockingChannel, queue: str, count: int, *, start: int = 0) ->
 
 
 class Restorable:
-    """A durable broker, of which backups are made while it does not run."""
+    """A durable broker with backups made while it is stopped."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self._directory, self._backup = directory / "broker", directory / "backup"
@@ -38,7 +38,7 @@ class Restorable:
 
     @contextlib.contextmanager
     def running(self, kind: str) -> Iterator[tuple[Any, Any]]:
-        """The broker, and a channel of it with a queue ``it``."""
+        """The broker, and a channel with a queue ``it``."""
         with jumpmq.running(data_dir=self._directory, **self._options) as broker:
             connection = pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0"))
             channel = connection.channel()
@@ -55,7 +55,7 @@ class Restorable:
 
 
 def restored_stream(tmp_path: Path, read: int) -> tuple[Restorable, Query]:
-    """A stream of 50 messages that was restored from a backup, after a query had read so many of it when it had 100."""
+    """A stream restored to 50 messages from a backup, after a query had read ``read`` of 100 messages."""
     place = Restorable(tmp_path)
     with place.running("stream") as (_, channel):
         fill(channel, "it", 50)

@@ -1,4 +1,4 @@
-"""Routing and reports in Spark: what the broker decides, for whatever is hashed."""
+"""Routing and reports in Spark agree with the broker, for every hashed field."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ KEYS = 300
 
 @pytest.fixture
 def exchanges(channel: BlockingChannel) -> list[str]:
-    """Hash exchanges of every kind, each over queues of its own; a queue was unbound from two of them."""
+    """Hash exchanges of every kind with separate queues; two have an unbound queue."""
     kinds = {
         "by_key": ("x-consistent-hash", {}),
         "shifting": ("x-consistent-hash", {"ring-removal": "shift"}),
@@ -163,7 +163,7 @@ def test_the_table_of_the_reference_document(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark: SparkSession) -> None:
-    """RabbitMQ's hash has 2^21 positions: what is uneven among them grows with the keys; 64 bits have no such floor."""
+    """RabbitMQ's hash has 2^21 positions: their unevenness grows with the keys; 64 bits have no such floor."""
     few, many = (bucket_tests(spark, [13], keys)[0] for keys in (100_000, 6_000_000))
     wide = bucket_tests(spark, [13], 6_000_000, "xxh64")[0]
     assert few.p_value > 0.05

@@ -16,7 +16,7 @@ from jumpmq.spark.schema import wire_columns
 
 
 def convert(octets: list[bytes], *names: str) -> list[dict[str, Any]]:
-    """Rows of the named columns, of messages with these properties."""
+    """Rows of the named columns, of messages with the given properties."""
     schema = StructType([SCHEMA[name] for name in names])
     batch = pa.record_batch({"properties": pa.array(octets, pa.binary())})
     rows: list[dict[str, Any]] = converter(schema)(batch).to_pylist()

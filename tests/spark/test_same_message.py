@@ -1,4 +1,4 @@
-"""What is moved stays the same message: headers keep their types, and nothing is added but a delivery mode."""
+"""A moved message is unchanged: headers keep their types, and only a delivery mode is added."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADERS = [
 
 @pytest.fixture(params=["x-consistent-hash", "x-modulus-hash"])
 def published(channel: BlockingChannel, request: pytest.FixtureRequest) -> None:
-    """Some messages, published to an exchange that hashes a header's numbers."""
+    """Messages published to an exchange that hashes the numbers in a header."""
     channel.exchange_declare("h", request.param, durable=True, arguments={"hash-header": "number"})
     for queue in ("h1", "h2"):
         channel.queue_declare(queue, durable=True)
@@ -43,7 +43,7 @@ def published(channel: BlockingChannel, request: pytest.FixtureRequest) -> None:
 
 
 def octets_of(spark: SparkSession, broker: jumpmq.RunningBroker, **options: Any) -> dict[bytes, set[tuple[str, bytes]]]:
-    """By body, in which queues it is with which octets of properties."""
+    """Queues and octets of properties, by body."""
     found: dict[bytes, set[tuple[str, bytes]]] = {}
     for row in table(spark, broker, **options).select("queue", "body", "amqp_properties").collect():
         found.setdefault(bytes(row.body), set()).add((row.queue, bytes(row.amqp_properties)))

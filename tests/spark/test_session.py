@@ -1,4 +1,4 @@
-"""What a Spark session knows of the broker: its configuration, the format without `register`, the table function."""
+"""A Spark session with JumpMQ: its configuration, the format without `register`, the table function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jumpmq.testing import free_ports
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """A session in which nothing is registered yet."""
+    """A session without registrations."""
     return spark.newSession()
 
 

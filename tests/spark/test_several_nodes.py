@@ -1,4 +1,4 @@
-"""A query that knows several nodes of a cluster goes on with those that are left."""
+"""A query with several nodes of a cluster continues with the remaining nodes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def publish(node: JumpMQ, queue: str, *, declare: bool = False, count: int = 1) 
 
 
 def bodies(reader: DataSourceStreamReader, start: dict[str, object], end: dict[str, object]) -> set[bytes]:
-    """What a micro-batch has."""
+    """Bodies of a micro-batch."""
     found = set()
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):

@@ -1,4 +1,4 @@
-"""Writing to a broker of several processes: every row once, wherever its queue is, through kills of them."""
+"""Writing to a broker of several processes: every row once, at any home, across kills of processes."""
 
 import os
 import random
@@ -33,7 +33,7 @@ WORKER = b"jumpmq.nodes.processes.worker"
 def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     """A durable broker of two processes, with a hash exchange ``x`` over queues of both."""
     with jumpmq.running(data_dir=tmp_path / "broker", workers=2) as running:
-        for queue in QUEUES:  # a connection each, so that both have some
+        for queue in QUEUES:  # a connection per queue, to spread them over both processes
             with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
                 channel = connection.channel()
                 channel.exchange_declare("x", "x-consistent-hash", durable=True)
@@ -43,7 +43,7 @@ def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
 
 
 def contents(broker: jumpmq.RunningBroker) -> tuple[list[int], list[int]]:
-    """The numbers that the queues have, and how many each."""
+    """Numbers in the queues, and the size of every queue."""
     client = Client(BrokerAddress(broker.http_url), met=True)
     counts: list[int] = []
     numbers: list[int] = []
@@ -92,12 +92,12 @@ def test_micro_batches_are_there_once_through_kills_of_processes(
     finally:
         ended.set()
         killer.join()
-    until(lambda: len(contents(broker)[0]) >= ROWS)  # what was kept for a process that was killed comes to it
+    until(lambda: len(contents(broker)[0]) >= ROWS)  # rows kept for a killed process arrive
     assert contents(broker)[0] == list(range(ROWS))
 
 
 def ends(query: DataStreamWriter, killer: threading.Thread) -> bool:
-    """Whether a query ends well; where the broker was away as a micro-batch began or ended it is started again."""
+    """Return true if a query ends well; restart it if the broker was down at a begin or end of a micro-batch."""
     killing = killer.is_alive()
     try:
         query.start().awaitTermination()

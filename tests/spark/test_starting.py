@@ -1,4 +1,4 @@
-"""What is refused before a query begins, and what the source is told of it."""
+"""Checks before a query begins, and the query's name in the source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def started(frame: Any, table: Path, checkpoint: Path) -> Any:
 def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """A table of JSON; tables of Parquet are those of the other tests, and of the pairs."""
+    """A table of JSON; the other tests, and the pairs, use tables of Parquet."""
     frame, table = stream(spark, broker, exchange="x").selectExpr("cast(body as string) as body"), tmp_path / "table"
     published = publish(channel, numbered(1, 20))
     started(frame, table, tmp_path / "first").awaitTermination()
@@ -97,7 +97,7 @@ def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(
 def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Until the other query has a micro-batch there, or has ended. The query's own claim goes with it."""
+    """Until the other query has written a micro-batch, or has ended. The query's own claim ends with it."""
     table, api, other = tmp_path / "table", API(broker.http_url), "6f7c"
     assert [claim(spark, other, str(table)) for _ in range(2)] == [None, None], "a restarted query has it still"
     channel.queue_declare("q4", durable=True)

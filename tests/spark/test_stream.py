@@ -1,4 +1,4 @@
-"""Streaming from queues: every message once, whatever fails on the way."""
+"""Streaming from queues: every message exactly once, across failures."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -162,7 +162,7 @@ def test_a_retried_task_sees_the_same_rows(
     attempts = str(tmp_path / "attempts")
 
     def fail_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Note what the task was given, and fail at its first attempt."""
+        """Note the task's rows, and fail at the first attempt."""
         import uuid
         from pathlib import Path
 
@@ -226,7 +226,7 @@ def test_what_a_silent_query_holds_goes_back_and_its_batch_cannot_be_repeated_on
 def test_a_named_group_goes_on_with_a_new_checkpoint(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """What the lost checkpoint's query had reserved but not completed is in the new one's first micro-batch."""
+    """Reserved and unfinished messages of the lost checkpoint's query are in the first new micro-batch."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x", group="g", maxMessagesPerTrigger=10)
     sink = Sink()
@@ -275,12 +275,12 @@ def test_a_checkpoint_of_another_source_is_told(
 def test_a_stream_joined_with_itself_is_refused_with_what_to_do(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Its two sources would divide the messages between them, and no row would find its partner."""
+    """Its two sources would divide the messages, and no row would find its partner."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x").select("body")
     with pytest.raises(StreamingQueryException, match=r"is read by .*, to one source of a query, .*shareQueues"):
         run_available(frame.join(frame, "body"), tmp_path / "refused", Sink())
-    more = publish(channel, numbered(21, 40))  # the others are reserved for the lease of the query that failed
+    more = publish(channel, numbered(21, 40))  # the earlier messages are reserved for the failed query's lease
     one, other = (stream(spark, broker, exchange="x", shareQueues=True).select("body") for _ in range(2))
     sink = Sink()
     run_available(one.unionAll(other), tmp_path / "shared", sink)

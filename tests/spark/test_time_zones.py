@@ -1,4 +1,4 @@
-"""Sessions of different time zones read and write the same times."""
+"""Sessions in different time zones read and write the same times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZONES = ("America/New_York", "Asia/Tokyo", "UTC")
 
 @pytest.fixture
 def zoned(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, whose time zone a test may change."""
+    """The session; a test may change its time zone."""
     before = spark.conf.get("spark.sql.session.timeZone")
     assert before is not None
     yield spark
@@ -49,7 +49,7 @@ def test_a_time_written_in_one_zone_is_the_same_in_each(
 def test_a_stream_is_read_from_a_time_whatever_the_zone(
     zoned: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
 ) -> None:
-    """A time without a zone is one of UTC."""
+    """A time without a zone is UTC."""
     channel.confirm_delivery()
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     channel.basic_publish("", "s", b"before", pika.BasicProperties(delivery_mode=2))

@@ -1,4 +1,4 @@
-"""Spark over TLS: a broker whose authority is its own, and that asks for certificates."""
+"""Spark over TLS: a broker with its own certificate authority, and with client certificates."""
 
 from __future__ import annotations
 

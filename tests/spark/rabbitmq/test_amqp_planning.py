@@ -1,4 +1,4 @@
-"""What the planner asks over AMQP: of many queues at once, of JumpMQ and of RabbitMQ."""
+"""The planner's requests over AMQP: of many queues at once, to JumpMQ and to RabbitMQ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def channel(server: BrokerProcess) -> Iterator[Any]:
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[AMQPConnection]:
-    """Those that the planner has made."""
+    """The planner's connections."""
     made: list[AMQPConnection] = []
 
     def connect(broker: Any) -> AMQPConnection:

@@ -1,4 +1,4 @@
-"""Writing over AMQP, whatever broker it is."""
+"""Writing over AMQP to any broker."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing

@@ -7,7 +7,7 @@ from tests.spark.streams.published import STREAM
 
 @pytest.fixture
 def streams(channel: BlockingChannel) -> BlockingChannel:
-    """The channel, with the streams ``s1`` and ``s2`` bound to a hash exchange ``x`` that has no other queues."""
+    """The channel, with the streams ``s1`` and ``s2`` as the only queues of the hash exchange ``x``."""
     for queue in ("q1", "q2"):
         channel.queue_delete(queue)
     for stream in ("s1", "s2"):

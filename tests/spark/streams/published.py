@@ -1,4 +1,4 @@
-"""What tests of streams in Spark publish, and how they read it where they do without Spark itself."""
+"""Publishers and readers for tests of streams, with and without Spark."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jumpmq.spark import SCHEMA, JumpMQDataSource
 
 STREAM = {"x-queue-type": "stream"}
 SHORT = STREAM | {"x-stream-max-segment-size-bytes": 1000, "x-max-length-bytes": 3000}
-"""A stream that keeps a few messages of 800 octets."""
+"""Arguments of a stream that keeps a few messages of 800 octets."""
 
 
 def fill(channel: BlockingChannel, stream: str, count: int, *, start: int = 0, size: int = 4) -> list[bytes]:
-    """Publish numbered messages to a stream; on disk when this returns."""
+    """Publish numbered messages to a stream. They are on disk on return."""
     channel.confirm_delivery()
     published = [b"%0*d" % (size, number) for number in range(start, start + count)]
     for body in published:
@@ -26,13 +26,13 @@ def fill(channel: BlockingChannel, stream: str, count: int, *, start: int = 0, s
 
 
 def rows(broker: Managed | None, **options: Any) -> list[dict[str, Any]]:
-    """What a batch read has, by queue and offset."""
+    """Rows of a batch read, by queue and offset."""
     reader = source(broker, options).reader(SCHEMA)
     return read(reader, reader.partitions())
 
 
 class Query:
-    """A streaming query as Spark runs it: what it says is kept as a checkpoint would be, as text."""
+    """A streaming query as run by Spark: offsets are kept as text, as in a checkpoint."""
 
     def __init__(self, broker: Managed | None, start: str | None = None, **options: Any) -> None:
         self._reader = source(broker, options).streamReader(SCHEMA)
@@ -45,7 +45,7 @@ class Query:
 
     @property
     def end(self) -> str:
-        """What the checkpoint says of the last micro-batch."""
+        """The checkpoint's end of the last micro-batch."""
         return self._start
 
     def batch(self, most: int = 1000) -> list[dict[str, Any]]:

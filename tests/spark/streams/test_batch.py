@@ -1,4 +1,4 @@
-"""Streams as tables: any range of them, as often as one likes."""
+"""Streams as tables: any range, read repeatedly."""
 
 import time
 from datetime import UTC, datetime

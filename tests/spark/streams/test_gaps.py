@@ -1,4 +1,4 @@
-"""Streams of a RabbitMQ that its own stream clients use too: what these store takes offsets between the messages."""
+"""RabbitMQ's streams with native stream clients: stored consumer offsets leave gaps between messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PEER_PROPERTIES, SASL_HANDSHAKE, SASL_AUTHENTICATE, TUNE, OPEN, STORE_OFFSET = 0
 
 
 class WithStreams(RabbitMQ):
-    """A RabbitMQ that speaks its stream protocol too.
+    """A RabbitMQ with its stream protocol.
 
     Attributes:
-        stream_port: where.
+        stream_port: port of the stream protocol.
     """
 
     plugins = (*RabbitMQ.plugins, "rabbitmq_stream")
@@ -55,7 +55,7 @@ def text(value: str) -> bytes:
 
 
 def store_offset(port: int, stream: str, offset: int) -> None:
-    """Store a consumer's offset in a stream by the stream protocol of RabbitMQ; it is there when this returns."""
+    """Store a consumer's offset in a stream by RabbitMQ's stream protocol. It is stored on return."""
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
 
         def send(key: int, content: bytes) -> None:
@@ -77,7 +77,7 @@ def store_offset(port: int, stream: str, offset: int) -> None:
         send(OPEN, struct.pack(">I", 4) + text("/"))
         answer(OPEN)
         send(STORE_OFFSET, text("reader") + text(stream) + struct.pack(">Q", offset))
-        send(SASL_HANDSHAKE, struct.pack(">I", 5))  # whatever it says, what came before is done
+        send(SASL_HANDSHAKE, struct.pack(">I", 5))  # any answer follows the processing of earlier commands
         answers.read(1)
 
 

@@ -1,4 +1,4 @@
-"""A stream that moves to another worker or node is the same stream to a query; what is on its way is waited for."""
+"""A stream that moves to another worker or node is the same stream for a query, which waits for the move."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """Two nodes, and where the first one is."""
+    """Two nodes, with the address of the first."""
     with SeveralNodes(2) as node:
         http_url, amqp_url = f"http://127.0.0.1:{node.http_port}", f"amqp://127.0.0.1:{node.port}"
         yield SimpleNamespace(http_url=http_url.replace("//", "//guest:guest@"), amqp_url=amqp_url)
@@ -42,7 +42,7 @@ def connected(broker: jumpmq.RunningBroker) -> Iterator[Any]:
 
 
 def move(broker: jumpmq.RunningBroker) -> None:
-    """Have the stream move to the other worker; returns when the move has begun."""
+    """Begin to move the stream to the other worker."""
     answer = requests.post(f"{broker.http_url}/api/queues/%2F/s/actions", json={"action": "move"}, timeout=30)
     assert answer.ok, answer.text
 

@@ -1,4 +1,4 @@
-"""A sharded exchange of streams: its shards are read in parallel, each key in its own, again and again."""
+"""A sharded exchange of streams: its shards are read in parallel, a key always from the same shard."""
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel

@@ -1,4 +1,4 @@
-"""Streaming from streams: exactly once by offsets, by as many queries as there are, whatever fails."""
+"""Streaming from streams: exactly once by offsets, by any number of queries, across failures."""
 
 import json
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker: jumpmq.RunningBrok
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
 def test_a_checkpoint_belongs_to_its_broker(tmp_path: Path, kind: str) -> None:
-    """Also after a restart; what it has read says nothing of the same queue of another."""
+    """Also after a restart; its offsets are invalid for the same queue name of another broker."""
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
         of_one = declared(broker, kind)
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
@@ -157,7 +157,7 @@ def test_a_checkpoint_belongs_to_its_broker(tmp_path: Path, kind: str) -> None:
 
 
 def declared(broker: jumpmq.RunningBroker, kind: str) -> str:
-    """What a checkpoint says at the end of a queue that is made."""
+    """The checkpoint's end of a new queue."""
     body = {"durable": True, "arguments": {"x-queue-type": kind}}
     ManagementClient(broker.http_url).put("queues", "/", "here", body=body)
     query = Query(broker, queue="here")
