@@ -44,7 +44,7 @@ def test_its_programs_run_one_after_the_other(
             ("amqp://me:secret@rabbit:5672/%2F", broker.amqp_url),
         ):
             source = source.replace(address, ours)
-        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source)  # the JVM stays in its directory
+        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source)  # Java keeps its directory
         exec(compile(source, "docs/spark.md", "exec"), names)
         for one in spark.streams.active:
             one.awaitTermination()
@@ -69,7 +69,7 @@ def test_its_pipelines_run_one_after_the_other(
     pipelines = re.sub(r" \[.*?\]", "", pipelines).replace("10000000", "1000")
     pipelines = re.sub(
         r"(\w+\.(?:parquet|checkpoint|csv|html))", rf"{tmp_path}/\1", pipelines
-    )  # the JVM stays in its directory
+    )  # Java keeps its directory
     for line in sorted(pipelines.splitlines(), key=lambda line: "publish" not in line):
         result = CliRunner().invoke(app, shlex.split(line)[1:], env={"JUMPMQ_URL": broker.http_url})
         assert result.exit_code == 0, (line, result.output, result.exception)

@@ -31,7 +31,7 @@ def test_its_programs_run_one_after_the_other(
     names: dict[str, object] = {}
     for source in re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
         source = source.replace("http://guest:guest@127.0.0.1:15672", broker.http_url)
-        # the JVM stays in its directory
+        # Java keeps its directory
         source = re.sub(r'"([\w{}]+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source)
         exec(compile(source, "docs/spark-recipes.md", "exec"), names)
     assert sorted(bytes(row.body) for row in table(spark, broker, queue="bad").collect()) == [
