@@ -1,14 +1,13 @@
-"""Kills, stops, cuts off and empties the nodes of a cluster with three copies of each home, and counts every
-message.
+"""Kills, stops, cuts off and empties the nodes of a cluster with three copies of each home, and counts every message.
 
     python -m fuzzing.copies --seconds 60 --seed 7
     python -m fuzzing.copies --workers 2 --only "kill one,stop"
 
 Publishers with confirms and consumers with acknowledgements use durable classic queues, quorum queues and streams of
-each node, through whichever node answers, while a blow at a time falls; ``BLOWS`` has their names. The clients write
-down what they see, and :mod:`fuzzing.history`, which knows nothing of the broker, judges it. With ``--keep FOLDER``
-history and logs stay. Cuts take root and iptables, blows at disks a C compiler, and are left out elsewhere: disks are
-full, slow, hang, fail to sync; after a loss of power octets are gone that were not synced; bits flip.
+every node, through any answering node, under a sequence of failures; ``BLOWS`` has their names. The clients record
+their observations, and :mod:`fuzzing.history`, without imports of the broker, verifies them. With ``--keep FOLDER``
+history and logs are kept. Network partitions require root and iptables, failures of disks a C compiler, and are skipped
+elsewhere: disks are full, slow, hang, fail to sync; a loss of power loses unsynced octets; bits flip.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Brokers in the event loop of a test, each a :class:`Broker` of its own, and what tests ask of them."""
+"""Brokers in the event loop of a test, and common operations on them."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ _started: ContextVar[AsyncExitStack | None] = ContextVar("_started", default=Non
 
 @asynccontextmanager
 async def stopping() -> AsyncIterator[None]:
-    """Stop all running brokers that :func:`started` has started in this context, the last one first."""
+    """Stop all running brokers started by :func:`started` in this context, in reverse order."""
     async with AsyncExitStack() as stack:
         before = _started.set(stack)
         stack.callback(_started.reset, before)
@@ -37,7 +37,7 @@ async def stopping() -> AsyncIterator[None]:
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test as a coroutine, in an event loop of its own, and with its brokers stopped at the end."""
+    """Run a coroutine as a test, in a new event loop, and stop its brokers at the end."""
 
     async def stopped_at_the_end(*args: P.args, **kwargs: P.kwargs) -> None:
         async with stopping():
@@ -51,7 +51,7 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def config_of(home: int, homes: int, directory: Path, *, durable: bool = True, **settings: Any) -> Config:
-    """The settings of one home; its data, if it is durable, and its links are in ``directory``."""
+    """The settings of a home; the data of a durable home and its links are in ``directory``."""
     return Config(
         host="127.0.0.1",
         port=0,
@@ -67,7 +67,7 @@ def config_of(home: int, homes: int, directory: Path, *, durable: bool = True, *
 
 
 async def started(config: Config, enter: Enter = alone) -> Broker:
-    """A broker that serves, with its peers, to the end of the test or of a context of its own; see :func:`stopping`."""
+    """Start a broker, with its peers, until the end of the test or of its context; see :func:`stopping`."""
     async with asyncio.timeout(PATIENCE):
         broker = await start(config, enter)
     if (stack := _started.get()) is not None:
@@ -76,17 +76,17 @@ async def started(config: Config, enter: Enter = alone) -> Broker:
 
 
 async def stopped(broker: Broker) -> None:
-    """Stop a home, unless it is."""
+    """Stop a home, unless stopped."""
     if broker.listeners:
         await broker.stop()
         broker.listeners.clear()
 
 
 async def propose(broker: Broker, change: Change) -> list[Change]:
-    """Ask a home for a change, and wait until it is decided.
+    """Propose a change to a home, and wait for the decision.
 
     Raises:
-        AMQPError: it is refused.
+        AMQPError: the change is refused.
     """
     known = asyncio.Event()
     with broker.turns.turn():
@@ -99,9 +99,9 @@ async def propose(broker: Broker, change: Change) -> list[Change]:
 
 
 def copied(directory: Path, copy: Path) -> None:
-    """Copy the data directory of a home that serves, as a crash would leave it.
+    """Copy the data directory of a serving home, as after a crash.
 
-    A thread of the home may remove a file meanwhile: the copy is made again until nothing has changed during it.
+    A thread of the home may remove a file meanwhile: the copy is repeated until nothing changes during it.
     """
     passing = shutil.ignore_patterns("*.new", "links")
     while True:
@@ -114,7 +114,7 @@ def copied(directory: Path, copy: Path) -> None:
 
 
 def _files(directory: Path) -> dict[Path, tuple[int, int]]:
-    """Size and time of the last write of each file."""
+    """Size and modification time of every file."""
     found = {}
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -124,13 +124,13 @@ def _files(directory: Path) -> dict[Path, tuple[int, int]]:
 
 
 def definitions_of(broker: Broker) -> dict[str, Any]:
-    """Queues by virtual host and name, as this home knows them."""
+    """Queues by virtual host and name, as known to this home."""
     hosts = broker.topology.vhosts.values()
     return {host.name: {one.name: to_json(one.definition) for one in host.declared.values()} for host in hosts}
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Let others go on until something is true, for a minute at most."""
+    """Run the event loop until a condition is true, for a minute at most."""
     async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -156,7 +156,7 @@ def confirming_channel(port: int, vhost: str = "/") -> Iterator[Any]:
 
 
 async def with_channel(broker: Broker, work: Callable[[Any], Any]) -> Any:
-    """Have a client of this home do something on a channel, in a thread of its own."""
+    """Run a client's work on a channel of this home, in a separate thread."""
 
     def run() -> Any:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))

@@ -1,4 +1,4 @@
-"""What the tests of closing share: the close itself, and whether who hears it is left in peace."""
+"""Common parts of the closing tests: the close, and the state of the socket afterwards."""
 
 import pytest
 from tests.wire import Basic, Connection, ConnectionClosed, WireConnection
@@ -7,7 +7,7 @@ CLOSE = Connection.Close(200, "bye", 0, 0)
 
 
 def is_open(connection: WireConnection) -> bool:
-    """Whether the broker leaves it to the client to close the socket: it has neither closed nor reset it."""
+    """Return true if the broker has neither closed nor reset the socket."""
     try:
         return bool(connection.read_octets(0.3))
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""The brokers that tests talk to, one of each a session: JumpMQ, and a real RabbitMQ to compare it with."""
+"""The brokers of the tests, one of each per session: JumpMQ, and a real RabbitMQ for comparison."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ settings.register_profile("whole", deadline=None, max_examples=100)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("whole")
 
-# Spark's scripts give these to every Java that they start, in examples and commands, too.
+# Spark's scripts pass these to every Java process, also in examples and commands.
 os.environ |= dict.fromkeys(("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"), SHORT_LIVED)
 
 pytest_plugins = ["tests.parts"]
@@ -41,7 +41,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 
 @pytest.fixture(scope="session")
 def jumpmq(request: pytest.FixtureRequest) -> Iterator[JumpMQ]:
-    """A running JumpMQ, in a process of its own, or in several."""
+    """A running JumpMQ, in a separate process, or in several."""
     workers, nodes = request.config.getoption("--workers"), request.config.getoption("--nodes")
     with running(workers, nodes) as broker:
         yield broker
@@ -49,14 +49,14 @@ def jumpmq(request: pytest.FixtureRequest) -> Iterator[JumpMQ]:
 
 @pytest.fixture(scope="session", params=["rabbitmq", "jumpmq"])
 def broker(request: pytest.FixtureRequest) -> BrokerProcess:
-    """A running broker; a test that asks for it runs on RabbitMQ and on JumpMQ and must see the same."""
+    """A running broker; the test runs on RabbitMQ and on JumpMQ, with the same expectations."""
     broker: BrokerProcess = request.getfixturevalue(request.param)
     return broker
 
 
 @pytest.fixture
 def connection(broker: BrokerProcess) -> Iterator[WireConnection]:
-    """An open connection, closed in good order at the end: its exclusive queues go with it."""
+    """An open connection, closed cleanly at the end, with its exclusive queues."""
     with closing(login(broker.port)) as opened:
         yield opened
 
@@ -72,5 +72,5 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def unique() -> Callable[[str], str]:
-    """Makes a name that no other test uses: `unique("orders")` is `orders-17`."""
+    """Return a function that makes unique names: `unique("orders")` is `orders-17`."""
     return lambda name: f"{name}-{next(_numbers)}"

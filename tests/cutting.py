@@ -1,4 +1,4 @@
-"""Links between processes of this machine that are cut: packets are lost, and neither end is told."""
+"""Cut links between processes of this machine: packets are lost without a notice to either end."""
 
 import shutil
 import subprocess
@@ -9,14 +9,14 @@ from functools import cache
 from jumpmq.testing.processes import ending_with_us
 
 FIRST_GROUP = 61_000
-"""Of the groups of the system as which nodes run, each as one of its own, so that its packets can be told."""
+"""First system group of the nodes; every node runs with its own group, to identify its packets."""
 
 FIRST_MARK = 0x61000
-"""Of the marks that their connections get."""
+"""First mark of their connections."""
 
 
 def run_as(number: int, command: Sequence[str]) -> list[str]:
-    """A command as the node of this number."""
+    """A command as the node with this number."""
     own = ["setpriv", "--regid", str(FIRST_GROUP + number), "--clear-groups"]
     return [*own, *ending_with_us(list(command))]  # once more: a process of another group is not ended with us
 
@@ -25,7 +25,7 @@ class Cuts:
     """Links between nodes that can be cut.
 
     Args:
-        to: how iptables tells packets to each node: ``--dport PORT``, or ``-d ADDRESS``.
+        to: iptables rules of packets to the nodes: ``--dport PORT``, or ``-d ADDRESS``.
     """
 
     def __init__(self, to: Sequence[str]) -> None:
@@ -33,7 +33,7 @@ class Cuts:
         self._stack = ExitStack()
 
     def __enter__(self) -> "Cuts":
-        """Mark connections from now on with who has made them, and to whom."""
+        """Mark new connections with their two nodes."""
         for begins in range(len(self._to)):
             for accepts, where in enumerate(self._to):
                 owner = f"-m owner --gid-owner {FIRST_GROUP + begins}"
@@ -49,7 +49,7 @@ class Cuts:
 
     @contextmanager
     def cut(self, sends: int, receives: int) -> Iterator[None]:
-        """Lose within the block what one node sends to another."""
+        """Drop the packets from a node to another within the block."""
         with ExitStack() as stack:
             for begins, accepts, way in ((sends, receives, "ORIGINAL"), (receives, sends, "REPLY")):
                 of = f"-m connmark --mark {self._mark(begins, accepts)} -m conntrack --ctdir {way}"
@@ -59,7 +59,7 @@ class Cuts:
 
 @cache
 def can_cut() -> bool:
-    """True if this user may cut connections on this machine."""
+    """Return true if this user may cut connections on this machine."""
     if shutil.which("iptables") is None or shutil.which("setpriv") is None:
         return False
     try:

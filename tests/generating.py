@@ -1,4 +1,4 @@
-"""How many examples the generators of tests make: fewer in `make test` than in `make test-all`."""
+"""Number of examples of the tests' generators: fewer in `make test` than in `make test-all`."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""What Java is told, by the Sparks that tests start."""
+"""Java options of the tests' Sparks."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""A process of seconds is over before its second compiler pays back."""
+"""A process of seconds ends before its second compiler pays back."""

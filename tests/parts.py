@@ -1,7 +1,7 @@
-"""How tests are shared out to processes (pytest-xdist), and which of them need a real RabbitMQ.
+"""Distribution of tests over processes (pytest-xdist), and detection of tests with a real RabbitMQ.
 
-A part is what one process runs without a pause: a file, all files that share one Spark, or a test of a file whose tests
-are long and share nothing. The longest parts begin first, so that all processes end at about the same time.
+A part runs in one process without interruption: a file, all files with a common Spark, or a single test of a file of
+long, independent tests. The longest parts begin first, so that all processes end at about the same time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 SPARK = "tests/spark/"
 APART = ("test_agreement.py", "test_amqp_sink.py", "test_connect.py", "test_docs.py", "test_rows.py", "test_routing.py")
-"""Files of `SPARK` that start a Spark of their own, or none."""
+"""Files of `SPARK` without the common Spark."""
 
 APIECE = ("tests/nodes/log/test_schedules.py",)
-"""Files of which each test is a part."""
+"""Files whose tests are separate parts."""
 
 LONG = (
     SPARK,
@@ -58,10 +58,10 @@ LONG = (
 
 
 def part(test: str) -> str:
-    """The part that a test belongs to.
+    """The part of a test.
 
     Args:
-        test: its file, named from the root of the repository, ``::``, and its name.
+        test: its file, relative to the root of the repository, ``::``, and its name.
     """
     file = test.partition("::")[0]
     if file in APIECE:
@@ -77,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         def _split_scope(self, nodeid: str) -> str:
             return part(nodeid)
 
-    config.option.loadscopereorder = False  # by their number of tests
+    config.option.loadscopereorder = False  # i.e. by number of tests
     return Parts(config, log)
 
 
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _needs_rabbitmq(item: pytest.Item) -> bool:
-    """Whether a fixture of the test is a RabbitMQ, or the value of a parameter names it."""
+    """Return true if a fixture of the test is a RabbitMQ, or a parameter's value is."""
     call = getattr(item, "callspec", None)
     named = call is not None and any(
         value in ("rabbitmq", RabbitMQ) or isinstance(value, Installation) for value in call.params.values()

@@ -1,4 +1,4 @@
-"""A cluster of nodes as one broker: clients are at the first node, and most queues at others."""
+"""A cluster of nodes as a single broker: clients are at the first node, and most queues at other nodes."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +8,7 @@ from jumpmq.testing.etcd import etcd
 
 
 class SeveralNodes(JumpMQ):
-    """The first node of a cluster with an etcd; the others run as long as it does."""
+    """The first node of a cluster with an etcd; the other nodes end with it."""
 
     def __init__(self, count: int, workers: int = 1) -> None:
         super().__init__(node="one@localhost")

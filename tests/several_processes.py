@@ -17,7 +17,7 @@ from jumpmq.testing.processes import PATIENCE
 
 
 class SeveralProcesses(JumpMQ):
-    """JumpMQ whose queues and clients are spread over so many processes."""
+    """JumpMQ with queues and clients spread over several processes."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An event loop for simulations: it does what is ready when it is told to, and its clock is set by hand."""
+"""An event loop for simulations: runs ready callbacks on request, with a manual clock."""
 
 import asyncio
 import heapq
@@ -6,7 +6,7 @@ from typing import Any, Self
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Within ``with`` it is the running loop, though nothing runs but in :meth:`turn`; afterwards it is closed."""
+    """The running loop within ``with``, though callbacks run in :meth:`turn` only; closed afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def wait(self, seconds: float) -> None:
-        """Time passes: what was to be done by then is ready."""
+        """Advance the clock, and make due callbacks ready."""
         self._now += seconds
         scheduled: Any = self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0].when() <= self._now:
             self._ready.append(heapq.heappop(scheduled))  # type: ignore[attr-defined]
 
     def turn(self) -> bool:
-        """Run what is ready now, not what that makes ready; returns whether there was anything."""
+        """Run the ready callbacks, without newly ready ones. Return true if there was any."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         for _ in range(count := len(ready)):
             handle = ready.popleft()

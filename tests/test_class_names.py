@@ -1,4 +1,4 @@
-"""One class, one name: a name that is found in a traceback or searched for stands for a single class of the tree."""
+"""Class names are unique in the tree, for tracebacks and searches."""
 
 import ast
 from collections import defaultdict
@@ -9,7 +9,7 @@ TREES = {path.relative_to(SOURCES).as_posix(): ast.parse(path.read_text()) for p
 
 
 def classes() -> dict[str, list[str]]:
-    """Files by the names of their classes."""
+    """Files by class name."""
     places = defaultdict(list)
     for place, tree in TREES.items():
         for node in ast.walk(tree):
@@ -19,7 +19,7 @@ def classes() -> dict[str, list[str]]:
 
 
 def imported_aliases() -> dict[str, set[str]]:
-    """Definitions of aliases of types, such as ``ReplicaId = str``, by name, if other modules import the alias."""
+    """Definitions of type aliases imported by other modules, such as ``ReplicaId = str``, by name."""
     imported = {
         (node.module, one.name)
         for tree in TREES.values()

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files, and members of classes and modules: each exists."""
+"""The files, and members of classes and modules, named in CONTRIBUTING.md exist."""
 
 import ast
 import re

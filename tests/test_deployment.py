@@ -1,4 +1,4 @@
-"""What `deploy/` and the wheel hold is judged by the programs that read it."""
+"""The contents of `deploy/` and of the wheel, verified by the programs that read them."""
 
 import ast
 import base64
@@ -28,7 +28,7 @@ from jumpmq.http.resources.copy_families import families
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 WORST_EXPOSURE = 2.0
-"""Of 10, as `systemd-analyze security` judges; below 2 is its best word, "OK"."""
+"""Score of 10 by `systemd-analyze security`; below 2 is its best rating, "OK"."""
 
 
 def tool(name: str) -> str:
@@ -61,7 +61,7 @@ def test_the_kubernetes_manifests_are_such(name: str) -> None:
 
 
 def test_prometheus_is_a_user_that_may_only_look() -> None:
-    """Once more, when it is there, and with passwords that a URL has to escape."""
+    """Also for an existing user, and with passwords that a URL has to escape."""
     service = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())["services"]["users"]
     command = service["command"][0].replace("$$", "$")
     with jumpmq.running(default_user="admin", default_pass="a/b@c#d e") as broker:
@@ -109,7 +109,7 @@ def _environment(file: Path, name: str) -> dict[str, str]:
 @needs_etcd
 @pytest.mark.parametrize("kind", ["docker", pytest.param("kubernetes", marks=pytest.mark.slow)])
 def test_etcd_of_the_examples_is_closed(kind: str, tmp_path: Path) -> None:
-    """Its settings, on this machine: a node with the certificate comes in, and who has none does not."""
+    """A node with the certificate connects to an etcd with these settings; without, it does not."""
     docker = kind == "docker"
     files = [DEPLOY / kind / name for name in (["cluster.yaml"] * 2 if docker else ["etcd.yaml", "jumpmq.yaml"])]
     names = ("etcd1", "node1") if docker else ("etcd", "jumpmq")
@@ -170,7 +170,7 @@ def test_only_nodes_and_members_reach_etcd() -> None:
 
 
 def test_settings_of_deployments_are_the_brokers() -> None:
-    """What is set by the environment is a setting."""
+    """Environment variables in deployments are settings of the broker."""
     for file in DEPLOY.rglob("*.yaml"):
         for name in set(re.findall(r"JUMPMQ_([A-Z_]+)", file.read_text())) - {"PASS", "URL"}:
             assert name.lower() in SETTINGS, f"{file}: JUMPMQ_{name}"
@@ -253,7 +253,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
 
 
 def pythons() -> list[Path]:
-    """This Python, and of each later version that the wheel is for one that is on this machine."""
+    """This Python, and an installed Python of every later version supported by the wheel."""
     found = [Path(sys.executable)]
     for minor in range(sys.version_info.minor + 1, 15):
         known = [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"), shutil.which(f"python3.{minor}")]
@@ -267,7 +267,7 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
-    if (ROOT / "build" / "src").exists():  # the kernels as C: what is older than its source is made again
+    if (ROOT / "build" / "src").exists():  # generated C sources; outdated ones are regenerated
         shutil.copytree(ROOT / "build" / "src", source / "build" / "src")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -275,7 +275,7 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
     check(python, "-m", "venv", tmp_path / "fresh")
     pip = [str(fresh), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     builder = [sys.executable, "-m", "build", "--no-isolation"]
-    if python != Path(sys.executable):  # another Python builds with what it is told to, in an environment of its own
+    if python != Path(sys.executable):  # any other Python builds in a new environment
         check(python, "-m", "venv", tmp_path / "builder")
         builder = [str(tmp_path / "builder" / "bin" / "python"), "-m", "build"]
         check(builder[0], *pip[1:], "build")
@@ -325,7 +325,7 @@ GIVEN = {
 
 
 def rendered(values: dict[str, object]) -> list[dict[str, Any]]:
-    """What the chart makes of values, as Helm itself renders it."""
+    """The chart's manifests for values, as rendered by Helm."""
     helm = pytest.importorskip("helm_python")
     files = helm.Chart.load(str(CHART)).render(values, name="orders", namespace="messages")
     documents = [one for file, text in files.items() if file.endswith(".yaml") for one in yaml.safe_load_all(text)]
@@ -369,7 +369,7 @@ def test_what_the_chart_renders_is_right(values: dict[str, object], tmp_path: Pa
 
 
 def test_a_pod_waits_until_no_queue_would_stop_without_it() -> None:
-    """What its shell runs before it ends, with a password that a URL has to escape."""
+    """The shell command before its end, with a password that a URL has to escape."""
     manifest = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "jumpmq.yaml").read_text()))[-1]
     [container] = manifest["spec"]["template"]["spec"]["containers"]
     *shell, script = container["lifecycle"]["preStop"]["exec"]["command"]
@@ -416,7 +416,7 @@ KEDA = DEPLOY / "kubernetes" / "keda"
 
 
 def test_the_scaler_for_rabbitmq_gets_what_it_asks_for() -> None:
-    """The requests that its documentation describes: over HTTP by name and by pattern, and over AMQP."""
+    """The requests in its documentation: over HTTP by name and by pattern, and over AMQP."""
     _, scaled = yaml.safe_load_all((KEDA / "by-queues.yaml").read_text())
     pattern = scaled["spec"]["triggers"][0]["metadata"]["queueName"]
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -446,7 +446,7 @@ def test_the_scaler_for_prometheus_asks_for_metrics_of_groups() -> None:
 
 
 def test_what_is_imported_is_among_the_dependencies() -> None:
-    """Of all but Spark, demo and tracing, which have extras of their own."""
+    """Except Spark, demo and tracing, which have extras."""
     names = {"google-re2": "re2", "argon2-cffi": "argon2", "pyjwt": "jwt"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["cluster"]]
@@ -463,7 +463,7 @@ def test_what_is_imported_is_among_the_dependencies() -> None:
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
-    """Modules that a program imports, but for those of types alone."""
+    """Modules imported by a program, except for types alone."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return
     if isinstance(node, ast.Import):

@@ -29,7 +29,7 @@ def _sections(docstring: str) -> Iterator[str]:
 
 
 def _is_of_library(name: str) -> bool:
-    """True if a dotted name, such as ``sqlite3.Error``, is that of an exception."""
+    """Return true if a dotted name, such as ``sqlite3.Error``, is an exception."""
     return "." in name and issubclass(pkgutil.resolve_name(name), BaseException)
 
 

@@ -1,4 +1,4 @@
-"""`docs/` as a site: it builds without a warning, and what it links to is there."""
+"""`docs/` as a site: it builds without a warning, and its links resolve."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, made as `make docs` makes it."""
+    """The site, as built by `make docs`."""
     made = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(made)]
     quiet = {"NO_MKDOCS_2_WARNING": "1"}

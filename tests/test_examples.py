@@ -1,4 +1,4 @@
-"""The examples in other languages and with other libraries do what they say, as do the programs of the compose file."""
+"""The examples in other languages and with other libraries, and the compose file's programs, work as described."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from jumpmq.hashing import HashRing
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 GO = Path("/usr/share/gocode")
-"""Where Debian has libraries of Go (golang-github-rabbitmq-amqp091-go-dev)."""
+"""Debian's folder of Go libraries (golang-github-rabbitmq-amqp091-go-dev)."""
 
 MODULES = [Path(prefix) / "lib/node_modules" for prefix in ("/usr", "/usr/local")]
 COUNT = 100
@@ -60,7 +60,7 @@ def test_a_member_of_a_group_handles_each_key_in_order(command: list[str], tmp_p
 
 
 def billed(command: list[str], environment: dict[str, str]) -> dict[str, list[int]]:
-    """Runs workers until they have billed all orders; the orders of each customer, in the order in which they came."""
+    """Run workers until all orders are billed. Return the orders of every customer, in order of arrival."""
     orders: dict[str, list[int]] = defaultdict(list)
     environment = {name: value for name, value in environment.items() if name != "PYTHONUNBUFFERED"}  # lines stay whole
     process = subprocess.Popen(
@@ -102,7 +102,7 @@ def test_each_customers_tasks_are_done_in_order(name: str) -> None:
             subprocess.run(publish, cwd=EXAMPLES / "python", env=environment, check=True, timeout=100)
         orders = billed([sys.executable, *run], environment)
     assert sorted(chain(*orders.values())) == list(range(COUNT))
-    if name != "dramatiq":  # which does not keep the order of its queues
+    if name != "dramatiq":  # does not keep the order of its queues
         assert all(own == sorted(own) for own in orders.values())
 
 
@@ -140,7 +140,7 @@ LANGUAGES = {
 
 
 def spread(count: int) -> dict[str, int]:
-    """The number of keys of each queue, of so many keys. That of 100,000 is compared with RabbitMQ's, for Python."""
+    """Number of keys per queue, for ``count`` keys; 100,000 keys are compared with RabbitMQ, for Python."""
     ring = HashRing()
     for queue, weight in {"q1": 1, "q2": 1, "q3": 2, "q4": 2}.items():
         ring.add(queue, weight)

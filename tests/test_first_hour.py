@@ -1,4 +1,4 @@
-"""What docs/first-hour.md shows of users and a sharded exchange is what one sees who follows it."""
+"""The outputs for users and a sharded exchange in docs/first-hour.md are those of its commands."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "first-hour.md").read_text()
 
 
 def commands(first: str, last: str) -> list[list[str]]:
-    """The page's `jumpmqctl` commands between two headings, each as its arguments."""
+    """The arguments of the page's `jumpmqctl` commands between two headings."""
     lines = PAGE.partition(f"## {first}\n")[2].partition(f"## {last}\n")[0]
     return [shlex.split(line) for line in re.findall(r"^\$ jumpmqctl (.*)$", lines, re.MULTILINE)]
 

@@ -1,4 +1,4 @@
-"""A broker of one process does without everything that is about several."""
+"""A broker of one process imports nothing about several processes."""
 
 import subprocess
 import sys

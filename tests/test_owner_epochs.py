@@ -1,4 +1,4 @@
-"""A member that was stopped, has lost its share, and wakes: its late write is refused by the database."""
+"""The late write of a stopped and resumed member, whose share is lost, is refused by the database."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from jumpmq.testing import free_ports
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JARS = [Path("/usr/share/java") / f"{name}.jar" for name in ("amqp-client", "slf4j-api", "slf4j-nop", "postgresql")]
 POSTGRESQL = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-"""Where Debian has PostgreSQL's programs (apt-get install postgresql)."""
+"""Debian's folder of PostgreSQL's programs (apt-get install postgresql)."""
 
 needs_postgresql = pytest.mark.skipif(
     not POSTGRESQL or find_spec("psycopg") is None, reason="PostgreSQL and psycopg are not installed"
@@ -32,7 +32,7 @@ needs_postgresql = pytest.mark.skipif(
 
 
 class Member:
-    """An example as a process, whose lines are read."""
+    """An example as a process, with its output lines."""
 
     def __init__(self, *command: str) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -40,7 +40,7 @@ class Member:
         self.lines: list[str] = []
 
     def until(self, wanted: str) -> str:
-        """Read lines until one has a word; returns it."""
+        """Return the first line with a word."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.lines.append(line)
@@ -49,7 +49,7 @@ class Member:
         raise AssertionError(f"the program ended without {wanted!r}: {self.lines}")
 
     def end(self) -> None:
-        """Read what is left; the program ends by itself."""
+        """Read the remaining lines until the program ends by itself."""
         assert self._process.stdout is not None
         self.lines += self._process.stdout
         assert self._process.wait() == 0
@@ -62,10 +62,10 @@ class Member:
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
-    """A server of its own; gives host, port, database and user, as its addresses have them."""
+    """A new server. Return host, port, database and user, as in a connection string."""
     programs, (port,) = POSTGRESQL[-1].parent, free_ports(1)
     as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []  # it refuses root
-    with tempfile.TemporaryDirectory() as directory:  # pytest's are closed to other users
+    with tempfile.TemporaryDirectory() as directory:  # pytest's directories are closed to other users
         if as_user:
             shutil.chown(directory, "nobody")
         initdb = [str(programs / "initdb"), "-D", f"{directory}/data", "-A", "trust", "-U", "test", "--no-sync"]
@@ -84,11 +84,11 @@ def postgresql() -> Iterator[str]:
 
 
 SLOW, COUNT = 0.7, 20
-"""Seconds that the stopped member works on a message; bookings, one an account."""
+"""Seconds of the stopped member's work on a message; number of bookings, one per account."""
 
 
 def lose(stopped: Member, start: list[str], balances: Callable[[], Any]) -> None:
-    """A member is stopped while it works on a message, and goes on once another has done its work."""
+    """Stop a member while it works on a message, and resume it after another member has done its work."""
     stopped.until("works")
     os.kill(stopped.pid, signal.SIGSTOP)
     other = Member(*start)

@@ -1,4 +1,4 @@
-"""The README's quick start does what it says."""
+"""The README's quick start works as described."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def program(first_line: str) -> str:
 
 
 def run(source: str, directory: Path) -> None:
-    """Runs a program in a directory of its own."""
+    """Run a program in a new directory."""
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
     subprocess.run([sys.executable, "-c", source], cwd=directory, env=environment, check=True, timeout=500)
 
@@ -55,7 +55,7 @@ def test_every_file_that_the_readme_names_is_there() -> None:
 
 
 def test_bit_for_bit_says_where_headers_are_hashed_as_by_another_version() -> None:
-    """`tests/conformance/test_header_vectors.py` shows that it is so."""
+    """`tests/conformance/test_header_vectors.py` verifies the statement."""
     [sentence] = re.findall(r"bit for bit \([^)]*\)", " ".join(README.read_text().split()))
     assert "header as RabbitMQ 4.x does" in sentence
     assert "not as 3.x" in sentence
@@ -65,7 +65,7 @@ PAGES = [README, *sorted((README.parent / "docs").glob("*.md")), *sorted((README
 
 
 def anchors(page: Path) -> set[str]:
-    """What a forge makes of the page's headings."""
+    """Anchors of the page's headings, as made by a forge."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

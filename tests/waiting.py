@@ -1,11 +1,11 @@
-"""Waiting for what a broker does in its own time, and trials that a machine which stops for a while does not spoil."""
+"""Waiting for asynchronous effects, and trials that are repeated if the machine was paused."""
 
 import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 PATIENCE = 60.0
-"""Seconds in which it must be done, on a machine that is busy with other things."""
+"""Timeout in seconds, for a busy machine."""
 
 TRIALS = 10
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T | Literal[False] | None]) -> T:
-    """What a function finds, once it finds something that is true.
+    """Return the first true result of a function.
 
     Raises:
-        AssertionError: it does not in time.
+        AssertionError: no true result in time.
     """
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
@@ -26,11 +26,11 @@ def until(look: Callable[[], T | Literal[False] | None]) -> T:
 
 
 def punctually(seconds: float, trial: Callable[[], None]) -> None:
-    """Make a trial of something that is promised for a time; it is made anew where it failed and took too long.
+    """Run a trial with a time limit; repeat it if it failed and took too long.
 
     Args:
-        seconds: how long the trial takes, and may take beyond, so that nothing excuses its failure.
-        trial: begins afresh each time, with names and channels of its own.
+        seconds: maximum duration of a trial whose failure counts.
+        trial: a function without state from earlier calls, with names and channels of its own.
     """
     for number in range(1, TRIALS + 1):
         began = time.monotonic()

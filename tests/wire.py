@@ -30,14 +30,14 @@ __all__ = [
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 PATIENCE = 60.0
-"""Seconds to wait for a frame that must come."""
+"""Timeout in seconds for an expected frame."""
 
 
 class Closed(Exception):
     """The broker closed something, with a reply code and text."""
 
     def __init__(self, code: int | None, text: str, class_id: int | None, method_id: int | None) -> None:
-        assert code is not None  # pamqp allows it to be absent
+        assert code is not None  # pamqp allows its absence
         super().__init__(f"{code} {text}")
         self.code, self.text, self.method = code, text, (class_id, method_id)
 
@@ -64,13 +64,13 @@ class Content:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers of a message that has some."""
+        """The headers of a message with headers."""
         assert self.properties.headers is not None
         return self.properties.headers
 
 
 def frame(kind: int, channel: int, payload: bytes, *, size: int | None = None, end: bytes = b"\xce") -> bytes:
-    """The octets of one frame; ``size`` and ``end`` let a test lie about them."""
+    """The octets of a frame; ``size`` and ``end`` allow false values."""
     return struct.pack(">BHI", kind, channel, len(payload) if size is None else size) + payload + end
 
 
@@ -140,7 +140,7 @@ def amqplain(user: str, password: str) -> str:
 
 
 class WireConnection:
-    """One socket, its frames in order, and the channels opened on it."""
+    """A socket with its frames in order, and its open channels."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -167,7 +167,7 @@ class WireConnection:
         self.send(marshal(method, channel))
 
     def read_octets(self, timeout: float = PATIENCE) -> bytes:
-        """Whatever the broker sends next; empty when it has closed the socket."""
+        """The next octets of the broker; empty after its close of the socket."""
         self._socket.settimeout(timeout)
         try:
             return self._socket.recv(1 << 18)
@@ -248,7 +248,7 @@ class WireConnection:
         return event
 
     def refusal(self, timeout: float = PATIENCE) -> tuple[int, str]:
-        """Code and text of the `connection.close` that must come now."""
+        """Code and text of the expected `connection.close`."""
         try:
             while True:
                 self._receive_event(timeout)
@@ -263,7 +263,7 @@ class WireConnection:
         return channel
 
     def finds(self, declaration: Queue.Declare | Exchange.Declare) -> bool:
-        """Whether a passive declaration finds what it asks for; to ask for a queue renews its lease."""
+        """Return true if a passive declaration succeeds; for a queue, the declaration renews its lease."""
         try:
             self.channel().call(declaration)
         except ChannelClosed as closed:
@@ -272,7 +272,7 @@ class WireConnection:
         return True
 
     def close(self) -> None:
-        """Close in good order: what was sent before has been processed when this returns."""
+        """Close cleanly: all earlier frames are processed on return."""
         self.send_method(0, Connection.Close(200, "bye", 0, 0))
         while not isinstance(self.next_event(0), Connection.CloseOk):
             pass
@@ -283,13 +283,13 @@ class WireConnection:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the client's end is."""
+        """The client's host and port."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     @property
     def closed_by_broker(self) -> bool:
-        """Whether the broker closes the socket, given time."""
+        """Return true if the broker closes the socket within the timeout."""
         with contextlib.suppress(TimeoutError):
             while self.read_octets():
                 pass
@@ -298,7 +298,7 @@ class WireConnection:
 
 
 class WireChannel:
-    """One channel of a connection."""
+    """A channel of a connection."""
 
     def __init__(self, connection: WireConnection, number: int) -> None:
         self.connection = connection
@@ -314,7 +314,7 @@ class WireChannel:
         self.connection.send(frame(kind, self.number, payload))
 
     def call(self, method: Method) -> Any:
-        """Send a method and return its answer; messages and confirms that come before it are kept for `next`."""
+        """Send a method and return its answer; earlier messages and confirms are kept for `next`."""
         self.send(method)
         while True:
             event = self.connection.next_event(self.number)
@@ -331,7 +331,7 @@ class WireChannel:
         return [self.next() for _ in range(count)]
 
     def is_silent(self, seconds: float = 0.15) -> bool:
-        """Whether nothing comes on this channel for a while."""
+        """Return true if nothing arrives on this channel for the given seconds."""
         try:
             self._kept.append(self.next(seconds))
         except TimeoutError:
@@ -347,7 +347,7 @@ class WireChannel:
         *,
         mandatory: bool = False,
     ) -> None:
-        """Publish one message; ``properties`` as octets are sent as they are."""
+        """Publish a message; ``properties`` as octets are sent unchanged."""
         self._published += 1
         self.connection.send(self.publication(exchange, routing_key, body, properties, mandatory=mandatory))
 
@@ -360,7 +360,7 @@ class WireChannel:
         *,
         mandatory: bool = False,
     ) -> bytes:
-        """The octets of one publication."""
+        """The octets of a publish."""
         octets = properties if isinstance(properties, bytes) else (properties or Basic.Properties()).marshal()
         method = Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
         room = self.connection.frame_max - 8
@@ -374,12 +374,12 @@ class WireChannel:
         )
 
     def queue(self, name: str = "", **options: Any) -> str:
-        """Declare a queue, exclusive unless told otherwise, and return its name."""
+        """Declare a queue, by default exclusive, and return its name."""
         declared: str = self.call(Queue.Declare(queue=name, **{"exclusive": True, **options})).queue
         return declared
 
     def exchange(self, name: str, exchange_type: str, **options: Any) -> str:
-        """Declare an exchange, deleted with its last binding unless told otherwise, and return its name."""
+        """Declare an exchange, by default auto-deleted, and return its name."""
         self.call(Exchange.Declare(exchange=name, exchange_type=exchange_type, **{"auto_delete": True, **options}))
         return name
 
@@ -399,7 +399,7 @@ class WireChannel:
         return [message.body for message in iter(lambda: self.get(queue), None)]
 
     def stream_bodies(self, stream: str) -> list[bytes]:
-        """The bodies of all that a stream has, in order."""
+        """Bodies of all messages of a stream, in order."""
         count = self.ready(stream)
         self.call(Basic.Qos(prefetch_count=1000))
         tag = self.consume(stream, arguments={"x-stream-offset": "first"})
@@ -412,7 +412,7 @@ class WireChannel:
         return found
 
     def ready(self, queue: str) -> int:
-        """Number of messages that a queue holds ready."""
+        """Number of ready messages of a queue."""
         count: int = self.call(Queue.Declare(queue=queue, passive=True)).message_count
         return count
 
@@ -428,7 +428,7 @@ class WireChannel:
         return count
 
     def wait_for_confirms(self) -> None:
-        """Read confirms until every publication on this channel has been acknowledged."""
+        """Read confirms until every publish on this channel has been acknowledged."""
         while len(self._confirmed) < self._published:
             ack = self.next()
             assert isinstance(ack, Basic.Ack), f"{ack} came"
@@ -447,7 +447,7 @@ def parse_method(payload: bytes) -> Any:
 
 @contextlib.contextmanager
 def closing(connection: WireConnection) -> Iterator[WireConnection]:
-    """Close a connection in good order at the end, so that its exclusive queues are gone."""
+    """Close a connection cleanly at the end, with its exclusive queues."""
     try:
         yield connection
     finally:

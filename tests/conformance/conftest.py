@@ -1,4 +1,4 @@
-"""What every conformance test may rely on."""
+"""Fixtures of all conformance tests."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +11,10 @@ from tests.wire import WireChannel, login
 from jumpmq.testing import BrokerProcess, Installation, RabbitMQ
 
 BEFORE_4_0 = Path(__file__).with_name("before_4_0.txt")
-"""Tests, a line each, of what RabbitMQ 3.10 did and 4.0 does otherwise: there they must fail."""
+"""Tests, a line each, of behaviour that 4.0 changed: they must fail on RabbitMQ 3.10."""
 
 SINCE_4_0 = Path(__file__).with_name("since_4_0.txt")
-"""The same of what RabbitMQ does since 4.0: on an older one they must fail."""
+"""Tests of behaviour since RabbitMQ 4.0: they must fail on older versions."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,21 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What must fail is not waited for as long as what must come."""
+    """Shorten the timeout of tests that must fail."""
     if request.node.get_closest_marker("xfail") is not None:
         monkeypatch.setattr(waiting, "PATIENCE", 10.0)
 
 
 @pytest.fixture
 def in_one_process(request: pytest.FixtureRequest) -> None:
-    """Skips what several processes do otherwise; docs/workers.md names it."""
+    """Skip tests that differ with several processes; docs/workers.md describes the differences."""
     if request.config.getoption("--workers") > 1 or request.config.getoption("--nodes") > 1:
         pytest.skip("several processes do this otherwise")
 
 
 @pytest.fixture
 def bystander(broker: BrokerProcess) -> Iterator[None]:
-    """Another user of the broker, who must be able to go on whatever the test does."""
+    """A second client of the broker that must work after the test."""
     with login(broker.port) as connection:
         channel = connection.channel()
         queue = channel.queue()
@@ -64,7 +64,7 @@ def queue(channel: WireChannel, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def operator(broker: BrokerProcess) -> Iterator[Operator]:
-    """Somebody who sets policies, all of which go at the end."""
+    """An operator whose policies are deleted at the end."""
     operator = Operator(broker)
     yield operator
     operator.leave()
@@ -72,6 +72,6 @@ def operator(broker: BrokerProcess) -> Iterator[Operator]:
 
 @pytest.fixture
 def since_4_0(broker: BrokerProcess) -> None:
-    """Skips what RabbitMQ has since version 4.0 only, where an older one is compared with."""
+    """Skip tests of features since RabbitMQ 4.0 on an older reference."""
     if isinstance(broker, RabbitMQ) and broker.version < (4, 0):
         pytest.skip(f"RabbitMQ {broker.installation.number} does not have it")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 BUCKETS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 32, 64, 100, 128, 1000, 4096, 10000)
-"""Ring sizes for which every vector names a bucket."""
+"""Ring sizes with a bucket in every vector."""
 
 
 def vectors(name: str) -> list[dict[str, Any]]:

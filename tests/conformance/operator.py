@@ -1,4 +1,4 @@
-"""Who sets policies and looks at what they made, through the management API that both brokers have."""
+"""An operator of policies, through the management API of both brokers."""
 
 import html
 from typing import Any
@@ -40,7 +40,7 @@ class Operator:
         assert response.status_code in (201, 204), response.text
 
     def refusal(self, definition: Any, kind: str = "policies", **fields: Any) -> str:
-        """What is said of a policy with this definition, which is refused. (RabbitMQ escapes it for web pages.)"""
+        """Return the reason of a refused policy with this definition, without RabbitMQ's HTML escapes."""
         response = self.put("refused", {"pattern": "^none$", "definition": definition, **fields}, kind)
         assert response.status_code == 400, response.text
         answer = response.json()
@@ -58,7 +58,7 @@ class Operator:
     # --- what is there ---
 
     def finds_queue(self, name: str) -> bool:
-        """Whether a queue is there; unlike a passive declaration this does not renew its lease."""
+        """Return true if a queue exists; unlike a passive declaration this does not renew its lease."""
         return self.ask("GET", "queues", "/", name).status_code == 200
 
     @property
@@ -70,7 +70,7 @@ class Operator:
         return f"sharding: {exchange} - {self.node} - {number}"
 
     def shards(self, exchange: str) -> dict[int, dict[str, Any]]:
-        """The queues that are called as shards of an exchange, by number."""
+        """The queues with names of an exchange's shards, by number."""
         prefix = f"sharding: {exchange} - {self.node} - "
         queues = [queue for queue in self.see("queues", "/") if queue["name"].startswith(prefix)]
         return dict(sorted((int(queue["name"].removeprefix(prefix)), queue) for queue in queues))

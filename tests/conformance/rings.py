@@ -10,7 +10,7 @@ Publication = tuple[str, Basic.Properties | bytes | None]
 
 
 def weights(buckets: int) -> list[int]:
-    """Weights that add up to ``buckets``: all 1 for as many queues as one likes to have, else sixteen uneven ones."""
+    """Weights with the sum ``buckets``: all 1 for a moderate number of queues, else sixteen uneven weights."""
     if buckets <= 128:
         return [1] * buckets
     uneven = [buckets * share // 150 for share in range(1, 16)]
@@ -18,10 +18,10 @@ def weights(buckets: int) -> list[int]:
 
 
 class Ring:
-    """An exchange of a hash type and the queues bound to it, the first queue owning the first buckets.
+    """A hash exchange and its queues; the first queue owns the first buckets.
 
     Attributes:
-        queues: the queues' names, in the order in which they were bound.
+        queues: names of the queues, in order of binding.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Ring:
         return self._owners[bucket]
 
     def place(self, publications: Sequence[Publication]) -> list[int]:
-        """Publish messages and return the number of the queue that each arrived in.
+        """Publish messages. Return the number of every message's queue.
 
         Raises:
-            TimeoutError: not all of them arrived.
+            TimeoutError: messages are missing.
         """
         channel = self._channel
         octets = [

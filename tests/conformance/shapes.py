@@ -1,4 +1,4 @@
-"""One of everything that the management API shows, in a virtual host of its own, and the shape of what it answers."""
+"""A virtual host with an object of every kind of the management API, and the shapes of the answers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ PATHS = (
     "overview/", "vhosts/shapes/connections/", "connections/CONNECTION/", "queues/shapes?page=1",
     "queues/shapes?columns=name,messages", "exchanges/shapes?page=1",
 )  # fmt: skip
-"""What is asked for, where other tests leave no trace; words in capitals stand for a name or number."""
+"""Paths without traces of other tests; words in capitals stand for a name or number."""
 
 EVERYWHERE = {
     "definitions": "definitions", "all-configuration": "definitions", "connections": "vhosts/shapes/connections",
@@ -51,17 +51,17 @@ EVERYWHERE = {
     "policies": "policies/shapes", "operator-policies": "operator-policies/shapes",
     "vhost-limits": "vhost-limits/shapes",
 }  # fmt: skip
-"""The same, where what other tests made is shown, too, and left out; each with the path that it answers like."""
+"""Paths that include objects of other tests, which are left out; with the path of the same shape."""
 
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 Shape = dict[str, set[str]]
-"""Paths into an answer, such as ``[].policy``, and the JSON types that are found there."""
+"""Paths into an answer, such as ``[].policy``, with their JSON types."""
 
 
 @contextlib.contextmanager
 def one_of_everything(broker: BrokerProcess, operator: Operator) -> Iterator[None]:
-    """A virtual host with one of everything in it, and a client at work there."""
+    """A virtual host with an object of every kind, and an active client."""
     operator.ask("PUT", "vhosts", VHOST)
     operator.ask("PUT", "permissions", VHOST, "guest", json={"configure": ".*", "write": ".*", "read": ".*"})
     operator.ask("PUT", "users", VHOST, json={"password": "secret", "tags": "monitoring"})
@@ -105,7 +105,7 @@ def _work(connection: WireConnection) -> None:
 
 
 def answers(operator: Operator, port: int) -> dict[str, Shape]:
-    """The shape of the answer to each of PATHS and EVERYWHERE; ``port`` is that of AMQP."""
+    """The shapes of the answers to PATHS and EVERYWHERE; ``port`` is the AMQP port."""
     names = {"NODE": operator.node, "PORT": str(port)}
     until(lambda: bool([one for one in operator.see("vhosts", VHOST, "connections") if "name" in one]))
     until(lambda: bool(operator.see("vhosts", VHOST, "channels")))
@@ -128,7 +128,7 @@ _OWNERS = ("vhost", "user", "name")
 
 
 def _own(value: Any) -> Any:
-    """A list with what belongs to the virtual host or to the user of its name alone; an object with such lists."""
+    """A list without objects of other virtual hosts and users; an object with such lists."""
     if isinstance(value, dict):
         return {key: _own(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -153,13 +153,16 @@ def _type(value: Any) -> str:
 
 
 def outermost(keys: Iterator[str] | set[str]) -> list[str]:
-    """The keys that are in no other of them."""
+    """The keys not contained in another key."""
     return sorted(key for key in keys if not any(key.startswith((f"{other}.", f"{other}[")) for other in keys))
 
 
 def expected() -> tuple[dict[str, Shape], dict[str, set[str]]]:
-    """What the table says: for each path the keys that both brokers show, with the types that one of them at least may
-    show there, and the keys that RabbitMQ alone shows."""
+    """Parse the table.
+
+    Returns:
+        for each path the keys of both brokers with their types, and the keys of RabbitMQ alone.
+    """
     both: dict[str, Shape] = {}
     theirs: dict[str, set[str]] = {}
     path = ""
@@ -177,7 +180,7 @@ def expected() -> tuple[dict[str, Shape], dict[str, set[str]]]:
 
 
 def written(reference: dict[str, Shape], ours: dict[str, Shape]) -> str:
-    """The table of what both brokers show."""
+    """The table of the keys of both brokers."""
     lines = []
     for path, shown in ours.items():
         lines.append(path)

@@ -1,4 +1,4 @@
-"""Who may declare, publish and bind what, how many connections and channels there may be, and what ends with a user."""
+"""Permissions to declare, publish and bind, limits of connections and channels, and effects of a user's deletion."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,7 +18,7 @@ VHOST = "/"
 
 
 class Guarded:
-    """A user whom an operator gives what a test says, and who goes at the end."""
+    """A user with permissions set by the test, deleted at the end."""
 
     def __init__(self, broker: BrokerProcess, operator: Operator, name: str) -> None:
         self.broker, self.operator, self.name = broker, operator, name
@@ -54,7 +54,7 @@ def guarded(broker: BrokerProcess, operator: Operator, unique: Name) -> Iterator
 
 
 def refused(user: Guarded, act: Callable[[WireChannel], object]) -> str:
-    """What is said when the user acts, who may not."""
+    """Return the reply text of a refused operation of the user."""
     with closing(user.login()) as connection, pytest.raises(ChannelClosed) as closed:
         act(connection.channel())
     assert closed.value.code == 403
@@ -65,7 +65,7 @@ def text(operation: str, kind: str, name: str) -> str:
     return f"ACCESS_REFUSED - {operation} access to {kind} '{name}' in vhost '/' refused for user 'USER'"
 
 
-# --- who may forward messages ---
+# --- permissions to forward messages ---
 
 
 @pytest.mark.parametrize("target", ["amq.fanout", ""])
@@ -181,7 +181,7 @@ def test_a_user_has_so_many_connections(guarded: Guarded) -> None:
 
 
 def test_a_user_has_so_many_channels(broker: BrokerProcess, guarded: Guarded) -> None:
-    """RabbitMQ 4.0.5 names its node where the user is meant."""
+    """RabbitMQ 4.0.5 names its node instead of the user."""
     guarded.limit("max-channels", 2)
     with guarded.login() as connection:
         connection.channel()

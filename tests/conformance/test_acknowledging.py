@@ -1,4 +1,4 @@
-"""Messages that are delivered and not yet settled, and what settles them."""
+"""Delivered, unsettled messages, and the methods that settle them."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def bodies(deliveries: list[Content]) -> list[int]:
 
 
 def left_after_cancel(channel: WireChannel, queue: str) -> list[tuple[int, bool]]:
-    """What the queue gives after the channel gave everything back: number and redelivered flag."""
+    """Numbers and redelivered flags of the queue's messages, after the channel has returned all messages."""
     channel.call(Basic.Cancel(consumer_tag="reader"))
     channel.call(Basic.Recover(requeue=True))
     messages = iter(lambda: channel.get(queue), None)

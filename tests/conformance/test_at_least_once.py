@@ -1,4 +1,4 @@
-"""Quorum queues that dead-letter at least once: what reaches no queue now is kept, and tried again."""
+"""Quorum queues with at-least-once dead-lettering: an unroutable dead letter is kept and retried."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -16,8 +16,7 @@ Name = Callable[[str], str]
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient(broker: BrokerProcess) -> None:
-    """RabbitMQ tries again what reached no queue after three minutes, and counts it every five seconds, unless told
-    otherwise."""
+    """Shorten RabbitMQ's retries of unroutable dead letters (three minutes) and its counting (five seconds)."""
     if isinstance(broker, RabbitMQ):
         times = {"dead_letter_worker_publisher_confirm_timeout": 500, "quorum_tick_interval": 300}
         broker.ctl(
@@ -42,12 +41,12 @@ class World:
         return self.channel.queue(name, durable=True, exclusive=False, arguments=arguments)
 
     def source(self, overflow: str = "reject-publish", **arguments: Any) -> str:
-        """A queue that dead-letters at least once, if it refuses what is too much."""
+        """A queue with at-least-once dead-lettering, which requires an overflow of ``reject-publish``."""
         surely = {"dead_letter_strategy": "at-least-once", "dead_letter_exchange": self.exchange}
         return self.queue(**surely, overflow=overflow, **arguments)
 
     def target(self, **arguments: Any) -> str:
-        """A queue that gets the letters."""
+        """A queue for dead letters."""
         name = self.queue(**arguments)
         self.channel.bind(name, self.exchange)
         return name
@@ -58,7 +57,7 @@ class World:
         self.channel.wait_for_confirms()
 
     def publish_until_refused(self, queue: str) -> None:
-        """Publish one by one, three messages at most, until the queue takes no more."""
+        """Publish one by one, three messages at most, until the queue refuses a message."""
         for _ in range(3):
             self.channel.publish("", queue, b"too much")
             if isinstance(self.channel.next(), Basic.Nack):
@@ -66,7 +65,7 @@ class World:
         raise AssertionError("none was refused")
 
     def reject(self, queue: str, *bodies: bytes) -> None:
-        """Have messages die."""
+        """Dead-letter messages by rejection."""
         for body in bodies:
             self.publish(queue, body)
             self.channel.send(Basic.Reject(self.arrival(queue).method.delivery_tag, False))
@@ -75,7 +74,7 @@ class World:
         return until(lambda: self.channel.get(queue, no_ack=False))
 
     def waits(self, queue: str, count: int) -> None:
-        """Wait until so many letters wait, as an operator sees it."""
+        """Wait until the management API shows the number of waiting dead letters."""
         until(lambda: self._operator.see("queues", "/", queue).get("messages_dlx") == count)
 
 
@@ -173,7 +172,7 @@ def test_letters_that_wait_count_towards_the_length(world: World) -> None:
     world.reject(source, b"1", b"2")
     world.waits(source, 2)
     world.publish_until_refused(source)
-    assert world.channel.ready(source) <= 1  # RabbitMQ's quorum queues take one more than their limit
+    assert world.channel.ready(source) <= 1  # RabbitMQ's quorum queues exceed their limit by one
     world.waits(source, 2)
 
 

@@ -1,4 +1,4 @@
-"""Mistakes that close the channel they happen on, and nothing else: reply code and text."""
+"""Errors that close their channel, and nothing else: reply code and text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from jumpmq.testing import BrokerProcess
 pytestmark = pytest.mark.usefixtures("bystander")
 
 Mistake = tuple[Callable[[WireChannel, str], Any], int, str]
-"""What is done, given a channel and a queue of the test's own; then the reply code, and the text with {queue} in it."""
+"""The operation on a channel and a queue of the test; the reply code; the text with {queue} in it."""
 
 
 def _publish_to_an_internal_exchange(channel: WireChannel, queue: str) -> None:

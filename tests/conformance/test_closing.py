@@ -1,4 +1,4 @@
-"""Closing under load: what was settled before counts, what comes after does not, and nobody is cut off in mid-word."""
+"""Closing under load: earlier settlements count, later ones do not, and no frame is cut."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ LOAD = 2000
 
 @pytest.fixture
 def shared(channel: WireChannel, unique: Callable[[str], str]) -> Iterator[str]:
-    """Name of a queue that outlives the connections which use it."""
+    """Name of a queue that outlives the test's connections."""
     name = channel.queue(unique("shared"), exclusive=False, durable=True)
     yield name
     channel.call(Queue.Delete(queue=name))

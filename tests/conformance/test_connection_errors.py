@@ -10,7 +10,7 @@ from jumpmq.testing import BrokerProcess
 
 pytestmark = [
     pytest.mark.usefixtures("bystander"),
-    pytest.mark.filterwarnings("ignore:This command is deprecated"),  # basic.recover-async, which old clients send
+    pytest.mark.filterwarnings("ignore:This command is deprecated"),  # basic.recover-async, sent by old clients
 ]
 
 Offence = tuple[Callable[[WireChannel], object], int, str]

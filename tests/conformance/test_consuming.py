@@ -1,4 +1,4 @@
-"""Consumers: how much they are given, in what turn, and when they are told to stop."""
+"""Consumers: number and order of deliveries, and cancellation."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_consumers_of_one_queue_hold_no_more_than_the_global_prefetch_together(
 
 
 def test_a_global_prefetch_serves_several_queues(broker: BrokerProcess, channel: WireChannel, unique: Name) -> None:
-    """JumpMQ's queues take turns; which of RabbitMQ's queues asks first is a matter of its processes' time."""
+    """JumpMQ's queues take turns; the order of RabbitMQ's queues depends on the timing of its processes."""
     queues = [channel.queue(unique("turns")) for _ in range(3)]
     for queue in queues:
         fill(channel, queue, 10)
@@ -78,7 +78,7 @@ def test_a_global_prefetch_serves_several_queues(broker: BrokerProcess, channel:
         channel.send(Basic.Ack(delivery_tag=delivery.delivery_tag))
     assert Counter(given) == {"a": 10, "b": 10, "c": 10}
     if not isinstance(broker, RabbitMQ):
-        assert set(given[:12]) == {"a", "b", "c"}  # in turn 4 each, and one queue after the other 10, 2 and 0
+        assert set(given[:12]) == {"a", "b", "c"}  # 4 each in turn; 10, 2 and 0 queue by queue
 
 
 def test_a_consumer_that_does_not_acknowledge_waits_for_the_global_prefetch(channel: WireChannel, unique: Name) -> None:
@@ -241,7 +241,7 @@ def test_get_says_how_many_remain(channel: WireChannel, queue: str) -> None:
 
 
 def test_an_answer_comes_straight_back_to_who_asked(broker: BrokerProcess, channel: WireChannel, queue: str) -> None:
-    """Direct reply-to: the pseudo-queue `amq.rabbitmq.reply-to` belongs to the channel that consumes from it."""
+    """Direct reply-to: the pseudo-queue `amq.rabbitmq.reply-to` belongs to its consumer's channel."""
     channel.consume("amq.rabbitmq.reply-to", no_ack=True)
     channel.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
     question = channel.get(queue)
@@ -253,7 +253,7 @@ def test_an_answer_comes_straight_back_to_who_asked(broker: BrokerProcess, chann
 
 
 def declare_passively(channel: WireChannel, queue: str) -> Queue.DeclareOk:
-    """As pamqp would, were it not for the characters of an address."""
+    """Declare passively as pamqp, which refuses the characters of a reply-to address."""
     name = queue.encode()
     channel.send_frame(METHOD, b"\0\x32\0\x0a\0\0" + bytes([len(name)]) + name + b"\x01" + bytes(4))
     answer = channel.next()

@@ -1,4 +1,4 @@
-"""Which queues a dead letter reaches, and what its ``x-death`` header says: circles, forged headers, CC, long keys."""
+"""Target queues of a dead letter, and its ``x-death`` header: cycles, forged headers, CC, long keys."""
 
 import itertools
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def died(channel: WireChannel, unique: Name, headers: dict[str, Any] | None, **p
 
 
 def summary(message: Content) -> list[tuple[Any, Any, Any]]:
-    """Queue, reason and count of each entry, the latest first."""
+    """Queue, reason and count of the entries, the latest first."""
     return [(one.get("queue"), one.get("reason"), one.get("count")) for one in message.headers["x-death"]]
 
 
@@ -49,7 +49,7 @@ def test_overflow_into_the_same_queue_ends(channel: WireChannel, unique: Name) -
 
 
 def test_a_circle_is_judged_by_the_queue_that_the_letter_comes_to(channel: WireChannel, unique: Name) -> None:
-    """A letter that goes to two queues is dropped on its way to the one where it died before, and only there."""
+    """A dead letter for two queues is dropped only on the way to the queue where it died before."""
     exchange = channel.exchange(unique("graves"), "fanout")
     first, end = unique("first"), channel.queue(unique("end"))
     dying(channel, first, None, exchange, max_length=0)

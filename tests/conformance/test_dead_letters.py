@@ -1,4 +1,4 @@
-"""Messages that expire, are refused or do not fit, and where they go then."""
+"""Messages that expire, are refused or exceed a limit, and their targets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Name = Callable[[str], str]
 
 @pytest.fixture
 def dead(channel: WireChannel, unique: Name) -> str:
-    """A queue for dead letters, with a consumer that acknowledges by itself."""
+    """A queue for dead letters, with an auto-acknowledging consumer."""
     name = channel.queue(unique("dead"))
     channel.consume(name, "undertaker", no_ack=True)
     return name
@@ -127,7 +127,7 @@ def test_a_length_in_octets(channel: WireChannel, unique: Name, dead: str) -> No
 
 
 def test_dying_twice_counts(channel: WireChannel, unique: Name, queue: str) -> None:
-    """A message that is sent back to its queue and dies there again has one entry, with count 2."""
+    """A message returned to its queue that dies there again has a single entry, with count 2."""
     again = channel.queue(unique("again"), arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue})
     channel.publish("", again, b"twice")
     for _ in range(2):
@@ -176,7 +176,7 @@ def test_arguments_that_make_no_sense(channel: WireChannel, unique: Name, argume
 
 
 def _wait_for(channel: WireChannel, queue: str) -> Content:
-    """The first message of a queue, once there is one."""
+    """The first message of a queue, after its arrival."""
     tag = channel.consume(queue, no_ack=True)
     message: Content = channel.next()
     channel.call(Basic.Cancel(consumer_tag=tag))

@@ -1,4 +1,4 @@
-"""Quorum queues and streams are durable, and have a name that their client gives them."""
+"""Quorum queues and streams are durable, and have a client-given name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def test_consumers_arguments_of_other_kinds_are_refused(
     channel.call(Basic.Qos(prefetch_count=1))
     (name,) = argument
     taken = {("quorum", "x-priority"), ("stream", "x-stream-offset")}
-    if (kind, name) in taken or name == "x-cancel-on-ha-failover":  # of mirrors, which are gone: ignored
+    if (kind, name) in taken or name == "x-cancel-on-ha-failover":  # an argument of removed mirrors: ignored
         channel.consume(queue, arguments=argument)
         return
     with pytest.raises(ChannelClosed) as refused:

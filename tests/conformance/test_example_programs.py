@@ -12,7 +12,7 @@ from jumpmq.testing import BrokerProcess
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
 RABBITMQ_3_HEADER_COUNTS = {"q1": 16899, "q2": 16553, "q3": 33003, "q4": 33545}
-"""RabbitMQ 3.10.8 hashes a header together with its type; since 4.0, as JumpMQ does, its value alone."""
+"""RabbitMQ 3.10.8 hashes a header with its type; RabbitMQ since 4.0, and JumpMQ, only its value."""
 
 
 @pytest.mark.slow

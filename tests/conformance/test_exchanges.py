@@ -1,4 +1,4 @@
-"""Exchanges: the predeclared ones, bindings between them, and those that go by themselves."""
+"""Exchanges: predeclared exchanges, bindings between exchanges, and auto-deletion."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ PREDECLARED = {
 
 
 def exists(channel: WireChannel, exchange: str) -> bool:
-    """Whether an exchange exists, asked on a channel of its own."""
+    """Return true if an exchange exists, checked on a new channel."""
     try:
         channel.connection.channel().call(Exchange.Declare(exchange=exchange, passive=True))
     except ChannelClosed as closed:

@@ -1,4 +1,4 @@
-"""When messages and queues expire, and what is never seen again."""
+"""Times of expiry of messages and queues; expired messages are never delivered."""
 
 import time
 from collections.abc import Callable
@@ -104,7 +104,7 @@ def test_a_queue_with_a_consumer_keeps_its_lease_until_that_leaves(
 
 
 def test_a_ladder_of_queues_is_climbed_without_waiting_for_a_tick(channel: WireChannel, unique: Name) -> None:
-    """Each message passes five queues of 5 ms; that they come is what counts here, how soon is a benchmark."""
+    """Messages pass five queues of 5 ms without loss; their latency is a benchmark's subject."""
     end = channel.queue(unique("end"))
     following = end
     for number in range(5):

@@ -1,4 +1,4 @@
-"""The firehose: what is published and delivered is copied to ``amq.rabbitmq.trace`` while an operator wants that."""
+"""The firehose: published and delivered messages are copied to ``amq.rabbitmq.trace`` while tracing is on."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,8 +14,8 @@ VHOST = "traced"
 
 @pytest.fixture
 def traced(broker: BrokerProcess, operator: Operator) -> Iterator[WireChannel]:
-    """A channel in a virtual host that is traced."""
-    for tracing in (False, True):  # RabbitMQ traces only one that is there
+    """A channel in a traced virtual host."""
+    for tracing in (False, True):  # RabbitMQ traces only an existing host
         assert operator.ask("PUT", "vhosts", VHOST, json={"tracing": tracing}).status_code in (201, 204)
     operator.ask("PUT", "permissions", VHOST, "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
     assert operator.see("vhosts", VHOST)["tracing"]

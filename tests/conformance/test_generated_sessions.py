@@ -18,7 +18,7 @@ SESSIONS, ROUNDS = 100, 3
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Both brokers, for these sessions alone: other tests' policies would take part."""
+    """Both brokers, for these sessions alone: policies of other tests would interfere."""
     if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
     if Installation.all()[0].version < (4, 0):
@@ -29,6 +29,6 @@ def pair() -> Iterator[Pair]:
 
 def test_random_sessions_come_to_the_same(pair: Pair) -> None:
     for number in range(ROUNDS):
-        with contextlib.suppress(Flaky):  # what does not show again was chance, and ends its round
+        with contextlib.suppress(Flaky):  # a difference that does not recur is chance, and ends its round
             hold(pair, SESSIONS, number)
     assert pair.sessions - sum(pair.ended.values()) > 0.8 * ROUNDS * SESSIONS, dict(pair.ended)

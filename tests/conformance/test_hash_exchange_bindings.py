@@ -1,4 +1,4 @@
-"""Which binding of a hash exchange counts, and what an unbind moves."""
+"""The effective binding of a hash exchange, and the keys moved by an unbind."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def test_an_exchange_without_bindings_returns_what_must_be_routed(channel: WireC
 
 @pytest.mark.parametrize("exchange_type", ["x-consistent-hash", "x-modulus-hash"])
 def test_exchanges_may_be_destinations(channel: WireChannel, unique: Name, exchange_type: str) -> None:
-    """An exchange owns a bucket as a queue does, and passes on what falls into it."""
+    """An exchange owns a bucket as a queue, and routes the bucket's messages."""
     source = channel.exchange(unique("ring"), exchange_type)
     relay, behind, beside = (
         channel.exchange(unique("a"), "fanout"),
@@ -73,7 +73,7 @@ def test_the_last_queue_bound_can_go_without_moving_another_key(channel: WireCha
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_unbinding_the_first_queue(broker: BrokerProcess, channel: WireChannel, unique: Name, removal: str) -> None:
-    """JumpMQ moves the keys of the queue that went, and no others, unless asked to shift buckets as RabbitMQ does."""
+    """JumpMQ moves the unbound queue's keys only, unless configured to shift buckets as RabbitMQ."""
     arguments = {"ring-removal": removal} if broker.name == "JumpMQ" else None
     before = Ring(channel, "x-consistent-hash", [1] * 10, unique)
     after = Ring(channel, "x-consistent-hash", [1] * 10, unique, arguments)

@@ -1,4 +1,4 @@
-"""What a hash exchange refuses, and why."""
+"""Refused operations of a hash exchange, with their reasons."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,8 +1,7 @@
 """Every golden header value, of every AMQP field type, arrives in the queue that owns its bucket.
 
-RabbitMQ 4.x hashes a header by its value, and so do the vectors and JumpMQ: a key keeps its queue when a client
-writes it as another integer type. RabbitMQ 3.10.8 hashes the pair of type and value, so that only an absent header
-can agree with it.
+RabbitMQ 4.x hashes a header by its value, as the vectors and JumpMQ: a key keeps its queue after a change of its
+integer type. RabbitMQ 3.10.8 hashes the pair of type and value, so that only an absent header agrees.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ def hash_header_ring(channel: WireChannel, unique: Callable[[str], str], buckets
 
 
 def hashes_types(broker: BrokerProcess) -> bool:
-    """Whether the broker hashes a header together with its type."""
+    """Return true if the broker hashes a header together with its type."""
     return isinstance(broker, RabbitMQ) and broker.version < (4, 0)
 
 
@@ -71,7 +70,7 @@ def test_same_integer_in_every_width(broker: BrokerProcess, channel: WireChannel
 def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
     broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
 ) -> None:
-    """What the README says beside "bit for bit": a header as RabbitMQ 4.x hashes it, which 3.x did not."""
+    """The README's restriction of "bit for bit": headers as in RabbitMQ 4.x, not as in 3.x."""
     texts = [f"customer-{number}" for number in range(50)]
     by_key = Ring(channel, "x-consistent-hash", weights(100), unique)
     by_header = hash_header_ring(channel, unique, 100)

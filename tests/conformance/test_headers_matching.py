@@ -1,4 +1,4 @@
-"""Which headers the arguments of a binding match."""
+"""Headers matched by the arguments of a binding."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What RabbitMQ's pages on length limits, time to live, leases and dead lettering promise beside the common cases."""
+"""RabbitMQ's pages on length limits, time to live, leases and dead lettering, beside the common cases."""
 
 import time
 from collections.abc import Callable
@@ -137,7 +137,7 @@ def test_using_a_queue_renews_its_lease(
                 channel.queue(name, exclusive=False, arguments=lease)
         until(lambda: not operator.finds_queue(name))
 
-    punctually(0.8, trial)  # who is late once finds that the lease is over
+    punctually(0.8, trial)  # after a delay the lease is over
 
 
 def test_publishing_does_not_renew_a_lease(channel: WireChannel, operator: Operator, unique: Unique) -> None:

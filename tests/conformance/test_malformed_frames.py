@@ -1,8 +1,8 @@
 """Octets that no client should send.
 
-The reply code is RabbitMQ's. Its text quotes Erlang terms, so that only the words which say what is wrong are
-compared. Where RabbitMQ 3.10.8 has no code to follow, because it crashes on the input, falls silent or answers 541
-INTERNAL_ERROR, the test asks only that the connection ends and names the code that JumpMQ gives.
+The reply code is RabbitMQ's. Its text quotes Erlang terms, so that only the words of the reason are compared. Where
+RabbitMQ 3.10.8 gives no code, because it crashes on the input, falls silent or answers 541 INTERNAL_ERROR, the test
+requires only the end of the connection and JumpMQ's code.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the management API says of queues, channels and connections is so; RabbitMQ needs a while to say it."""
+"""The management API's figures of queues, channels and connections are correct, with a delay in RabbitMQ."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2, timestamp=datetime(2017, 7, 14, 2
 
 
 def shows(operator: Operator, *path: str, **expected: Any) -> None:
-    """Wait until a resource has these values; a key with ``__`` is one inside another."""
+    """Wait until a resource has the given values; ``__`` in a key stands for a nested key."""
 
     def found() -> dict[str, Any]:
         answer = operator.see(*path)

@@ -1,4 +1,4 @@
-"""Every GET of the management API answers with the keys and types that RabbitMQ's has, but for those that are named."""
+"""Every GET of the management API has the keys and types of RabbitMQ's answer, with named exceptions."""
 
 import re
 
@@ -10,10 +10,10 @@ from jumpmq.testing import BrokerProcess
 
 
 def test_keys_and_types(request: pytest.FixtureRequest, broker: BrokerProcess, operator: Operator) -> None:
-    """RabbitMQ shows some keys only after a while; what it does show must be in the table."""
+    """RabbitMQ shows some keys after a delay; all shown keys must be in the table."""
     both, theirs = expected()
     if request.config.getoption("--nodes") > 1:
-        del both["health/checks/node-is-quorum-critical"][".reason"]  # that there is one node
+        del both["health/checks/node-is-quorum-critical"][".reason"]  # only there is a single node
     with one_of_everything(broker, operator):
         found = answers(operator, broker.port)
     assert {EVERYWHERE.get(path, path) for path in found} == both.keys()
@@ -32,7 +32,7 @@ def test_keys_and_types(request: pytest.FixtureRequest, broker: BrokerProcess, o
 
 
 NOT_HERE = {"federation-links", "federation-links/<i>vhost</i>"}
-"""What RabbitMQ's page describes and another plugin answers."""
+"""Paths of RabbitMQ's page served by another plugin."""
 
 
 def test_every_path_that_rabbitmq_describes_is_compared(broker: BrokerProcess, operator: Operator) -> None:
@@ -48,12 +48,12 @@ def test_every_path_that_rabbitmq_describes_is_compared(broker: BrokerProcess, o
 
 
 def _pattern(path: str) -> str:
-    """An expression for a path in which names stand between tags."""
+    """A regular expression of a path with names between tags."""
     return re.sub(r"<i>\w+</i>", "[^/]+", path)
 
 
 def test_keys_that_answers_have_since_4_0(operator: Operator) -> None:
-    """Those that tell a client something; the others are named in `docs/differences.md`."""
+    """The useful keys only; `docs/differences.md` names the others."""
     overview = operator.see("overview")
     assert (overview["default_queue_type"], overview["is_op_policy_updating_enabled"]) == ("classic", True)
     assert (overview["cluster_tags"], overview["node_tags"]) == ({}, {})

@@ -1,4 +1,4 @@
-"""Each family of ``/metrics/detailed`` has the metrics of RabbitMQ's, but for those that are named."""
+"""The families of ``/metrics/detailed`` have RabbitMQ's metrics, with named exceptions."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ FAMILIES = {
     "exchange_bindings": set(),
     "exchange_names": set(),
 }
-"""What only RabbitMQ has of each: figures of Erlang, and what a broker without a process a queue does not count."""
+"""Metrics of RabbitMQ only: figures of Erlang, and counts specific to a process per queue."""
 
 LABELS = {
     "channel_exchange_metrics": {"vhost", "exchange"},
@@ -38,7 +38,7 @@ LABELS = {
     "connection_coarse_metrics": {"channel"},
     "connection_metrics": {"channel"},
 }
-"""Labels that only RabbitMQ's have: a channel is counted as a whole, and a connection is called one."""
+"""Labels of RabbitMQ only: JumpMQ counts a channel as a whole, and names a connection differently."""
 
 pytestmark = pytest.mark.reference
 
@@ -51,7 +51,7 @@ class Measured(RabbitMQ):
 
 @pytest.fixture(scope="module")
 def endpoints() -> Iterator[dict[str, str]]:
-    """The metrics of both brokers, in each of which something of everything has happened."""
+    """Metrics endpoints of both brokers, after operations of every kind."""
     if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
     (port,) = free_ports(1)
@@ -85,7 +85,7 @@ def work(broker: BrokerProcess) -> pika.BlockingConnection:
 
 
 def shown(address: str, family: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """Type and labels of each metric of a family, which must have some."""
+    """Type and labels of the metrics of a family, at least one."""
     answer = requests.get(f"{address}/detailed", params={"family": family}, timeout=30)
     assert answer.status_code == 200, answer.text
     return {
@@ -110,7 +110,7 @@ def test_a_family_has_rabbitmqs_metrics(endpoints: dict[str, str], family: str) 
 
 
 def test_the_totals_are_rabbitmqs(endpoints: dict[str, str]) -> None:
-    """What the one endpoint for everything has under RabbitMQ's names, RabbitMQ has too, and labelled so."""
+    """Totals under RabbitMQ's names have RabbitMQ's labels."""
     found = []
     for name in ("RabbitMQ", "JumpMQ"):
         text = requests.get(endpoints[name], timeout=30).text

@@ -1,4 +1,4 @@
-"""What the generator of sessions passes over is what docs/differences.md names, and nothing beside it."""
+"""The session generator ignores only the differences named in docs/differences.md."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ GOT = "Timing and order: what has just come to a quorum queue is got"
 
 
 def got(count: int, headers: list[tuple[str, str, Any]]) -> Any:
-    """What a broker said to `basic.get`, and the counts of its queues."""
+    """A broker's answer to `basic.get`, and the counts of its queues."""
     properties = {"headers": headers} if headers else {}
     return {(0, 1): [("basic.get-ok", 1, False, "", "queue", count, properties, b"body")]}, {}
 

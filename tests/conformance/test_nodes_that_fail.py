@@ -1,5 +1,7 @@
-"""Three nodes of either broker, one of which fails: what clients of the others see. Where the two differ, each test
-says what either does; docs/differences.md names it."""
+"""A failure of one of three nodes of either broker, as seen by clients of the other nodes.
+
+A test states both behaviours where they differ; docs/differences.md names the difference.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ Nodes = Sequence[BrokerProcess]
 
 
 class OwnNode(JumpMQ):
-    """A node whose packets can be told from those of others."""
+    """A node whose packets iptables can identify."""
 
     number: int
 
@@ -42,13 +44,13 @@ class OwnNode(JumpMQ):
 
 
 class OtherNode(RabbitMQNode):
-    """The same of RabbitMQ."""
+    """A node of RabbitMQ whose packets iptables can identify."""
 
     number: int
 
     @property
     def link_port(self) -> int:
-        """Where other nodes connect to."""
+        """Port for links of other nodes."""
         return self._dist_port
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
@@ -95,7 +97,7 @@ def nodes(nodes_and_cuts: tuple[Nodes, Cuts | None]) -> Nodes:
 
 @pytest.fixture
 def cuts(nodes_and_cuts: tuple[Nodes, Cuts | None]) -> Cuts:
-    """Cuts links between them."""
+    """Cuts of links between the nodes."""
     if nodes_and_cuts[1] is None:
         pytest.skip("links cannot be cut here: that takes root, iptables and setpriv")
     return nodes_and_cuts[1]
@@ -103,19 +105,19 @@ def cuts(nodes_and_cuts: tuple[Nodes, Cuts | None]) -> Cuts:
 
 @pytest.fixture
 def channels(nodes: Nodes) -> Iterator[list[Any]]:
-    """A channel at each node, with confirms."""
+    """A channel per node, with confirms."""
     connections = [pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) for node in nodes]
     found = [connection.channel() for connection in connections]
     for channel in found:
         channel.confirm_delivery()
     yield found
     for connection in connections:
-        with suppress(pika.exceptions.AMQPError):  # of a node that was killed
+        with suppress(pika.exceptions.AMQPError):  # of a killed node
             connection.close()
 
 
 def confirmed(channel: Any, exchange: str, key: str) -> bool:
-    """Whether a message is; else it is refused."""
+    """Return true if a message is confirmed, false if refused."""
     try:
         channel.basic_publish(exchange, key, b"", PERSISTENT)
     except pika.exceptions.NackError:
@@ -124,7 +126,7 @@ def confirmed(channel: Any, exchange: str, key: str) -> bool:
 
 
 def refusal(channel: Any, queue: str, **options: Any) -> tuple[int, str]:
-    """How a declaration is refused."""
+    """Reply code and text of a refused declaration."""
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.connection.channel().queue_declare(queue, durable=True, **options)
     return caught.value.reply_code, caught.value.reply_text
@@ -161,7 +163,7 @@ def test_a_queue_whose_node_is_down(nodes: Nodes, channels: list[Any]) -> None:
     code, text = refusal(channels[0], "far")
     assert code == 404
     assert text in texts
-    if nodes[0].name != "RabbitMQ":  # which refuses it as well right after a kill, and else confirms what it drops
+    if nodes[0].name != "RabbitMQ":  # refuses it directly after a kill, and later confirms dropped messages
         assert not confirmed(channels[0], "", "far")
     consumer.connection.close()
     nodes[2].start()
@@ -192,7 +194,7 @@ def test_a_hash_exchange_of_which_a_node_is_down(nodes: Nodes, channels: list[An
 
 
 def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[Any]) -> None:
-    """RabbitMQ deletes them as soon as it knows that the node is down, JumpMQ when it has been dead for a minute."""
+    """RabbitMQ deletes them when it detects the failure, JumpMQ after a minute."""
     channels[0].exchange_declare("fan", "fanout", durable=True)
     channels[0].queue_declare("stays", durable=True)
     channels[2].queue_declare("goes", durable=False)
@@ -200,7 +202,7 @@ def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[An
         channels[0].queue_bind(queue, "fan")
     nodes[2].kill()
     try:
-        until(lambda: confirmed(channels[0], "fan", ""))  # with what is left
+        until(lambda: confirmed(channels[0], "fan", ""))  # with the remaining queues
         assert channels[0].queue_declare("stays", passive=True).method.message_count >= 1
         if nodes[0].name == "RabbitMQ":
             until(lambda: can_declare(channels[0], "goes"))
@@ -214,7 +216,7 @@ def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[An
 
 
 def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: list[Any]) -> None:
-    """More than the thousand changes after which JumpMQ begins from a snapshot."""
+    """More than a thousand changes, so that JumpMQ begins from a snapshot."""
     channels[0].exchange_declare("many", "direct", durable=True)
     nodes[2].kill()
     try:
@@ -234,7 +236,7 @@ def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: li
 
 
 def test_a_node_that_hangs(nodes: Nodes, channels: list[Any]) -> None:
-    """Of its queues JumpMQ says within seconds that they are down; RabbitMQ says nothing for longer."""
+    """JumpMQ reports its queues as down within seconds, RabbitMQ later."""
     channels[2].queue_declare("hangs", durable=True)
     channels[2].basic_publish("", "hangs", b"kept", PERSISTENT)
     os.killpg(nodes[2].pid, signal.SIGSTOP)
@@ -256,7 +258,7 @@ def test_a_node_that_hangs(nodes: Nodes, channels: list[Any]) -> None:
 
 
 def messages_of(channel: Any, queue: str) -> int | None:
-    """How many messages a queue has; None while it is down."""
+    """Number of messages of a queue; None while it is down."""
     try:
         return int(channel.connection.channel().queue_declare(queue, passive=True).method.message_count)
     except pika.exceptions.ChannelClosedByBroker:
@@ -264,7 +266,7 @@ def messages_of(channel: Any, queue: str) -> int | None:
 
 
 def can_declare(channel: Any, queue: str) -> bool:
-    """Whether a queue can be declared, on a channel of its own."""
+    """Return true if a queue can be declared, on a new channel."""
     try:
         channel.connection.channel().queue_declare(queue, durable=True)
     except pika.exceptions.ChannelClosedByBroker:
@@ -273,13 +275,13 @@ def can_declare(channel: Any, queue: str) -> bool:
 
 
 def is_known_to_be_down(nodes: Nodes) -> bool:
-    """Whether the first node knows that another does not run."""
+    """Return true if the first node knows of a failed node."""
     found = requests.get(f"http://guest:guest@127.0.0.1:{nodes[0].http_port}/api/nodes", timeout=10).json()
     return not all(one["running"] for one in found)
 
 
 def test_a_node_that_is_short_of_disk(nodes: Nodes, channels: list[Any]) -> None:
-    """RabbitMQ blocks the publishers of all nodes, JumpMQ those of that node's queues."""
+    """RabbitMQ blocks the publishers of all nodes, JumpMQ only publishers to that node's queues."""
     for number, channel in enumerate(channels):
         channel.queue_declare(f"alarm-{number}", durable=True)
     set_disk_limit(nodes[2], "100000GB")
@@ -296,7 +298,7 @@ def test_a_node_that_is_short_of_disk(nodes: Nodes, channels: list[Any]) -> None
 
 
 def set_disk_limit(node: BrokerProcess, limit: str) -> None:
-    """Set how much of its disk has to be free."""
+    """Set the limit of free disk space."""
     if isinstance(node, RabbitMQ):
         node.ctl("set_disk_free_limit", limit)
         return
@@ -305,13 +307,13 @@ def set_disk_limit(node: BrokerProcess, limit: str) -> None:
 
 
 def is_well(node: BrokerProcess, check: str) -> bool:
-    """What a health check says."""
+    """Return true if a health check succeeds."""
     url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/health/checks/{check}"
     return requests.get(url, timeout=10).status_code == 200
 
 
 def is_blocked(node: BrokerProcess, queue: str, seconds: float = 2.0) -> bool:
-    """Whether who publishes at a node gets no more confirms for so long."""
+    """Return true if a publisher at a node receives no further confirms for the given seconds."""
     connection = login(node.port)
     channel = connection.channel()
     channel.confirm_select()
@@ -329,8 +331,11 @@ def is_blocked(node: BrokerProcess, queue: str, seconds: float = 2.0) -> bool:
 
 @pytest.mark.parametrize("ways", ["both ways", "one way"])
 def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cuts, ways: str) -> None:
-    """Each reaches the third one. RabbitMQ notices after a minute, breaks another link by itself, and has two sets of
-    definitions from then on, until all nodes of one are started again: what was declared there meanwhile is gone."""
+    """Both reach the third node.
+
+    RabbitMQ notices after a minute, breaks a further link by itself, and has two sets of definitions from then on,
+    until all nodes of one set restart. The declarations of that set are then lost.
+    """
     first, second, third = channels
     third.queue_declare("beyond", durable=True)
     consumers = [Consumer(node, "beyond") for node in nodes]
@@ -348,7 +353,7 @@ def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cu
         for queue in ("here", "both"):
             first.queue_declare(queue, durable=True)
             assert confirmed(first, "", queue)
-        if is_other:  # the third one may have lost its consumer, too
+        if is_other:  # the third node may have lost its consumer, too
             third.queue_declare("both", durable=True)
             assert confirmed(third, "", "both")
         else:
@@ -375,7 +380,7 @@ def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cu
 
 
 def test_a_node_that_is_started_with_the_data_directory_of_another(nodes: Nodes, channels: list[Any]) -> None:
-    """RabbitMQ serves what it has not: its queues are empty. JumpMQ refuses."""
+    """RabbitMQ serves empty queues of the missing data. JumpMQ refuses to start."""
     channels[1].queue_declare("mine", durable=True)
     assert confirmed(channels[1], "", "mine")
     for node in nodes[1:]:
@@ -402,8 +407,11 @@ def test_a_node_that_is_started_with_the_data_directory_of_another(nodes: Nodes,
 
 
 def test_two_processes_with_copies_of_a_data_directory(nodes: Nodes) -> None:
-    """Of RabbitMQ the second one ends, where both are on one machine. Of JumpMQ the first one, unless etcd knows by
-    then what that one has written since the copy was made: the second one is refused as older. One serves."""
+    """With RabbitMQ on a single machine, the second process ends. With JumpMQ the first process ends.
+
+    If etcd already records later writes of JumpMQ's first process, the second process is refused as older. In all
+    cases a single process serves.
+    """
     own = data_of(nodes[1])
     nodes[1].stop()
     twin: Any
@@ -438,7 +446,7 @@ def test_two_processes_with_copies_of_a_data_directory(nodes: Nodes) -> None:
 
 
 def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> None:
-    """RabbitMQ deletes what it has. JumpMQ refuses, and keeps it."""
+    """RabbitMQ deletes the data. JumpMQ refuses the join, and keeps the data."""
     joining: Any
     if isinstance(nodes[0], OtherNode):
         joining = OtherNode(nodes[0])
@@ -496,11 +504,11 @@ class Consumer:
 
 
 def down(node: BrokerProcess, queue: str) -> str:
-    """What is said of a queue whose node is out of reach."""
+    """Reply text for a queue of an unreachable node."""
     return f"NOT_FOUND - home node '{node.node}' of durable queue '{queue}' in vhost '/' is down or inaccessible"
 
 
 def queues_of(node: BrokerProcess) -> list[str]:
-    """The names of the queues that a node knows."""
+    """Names of the queues known to a node."""
     url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/definitions"
     return sorted(one["name"] for one in requests.get(url, timeout=30).json()["queues"])

@@ -1,4 +1,4 @@
-"""What a client that may do nothing is told: of its permissions before anything of what is there, but for a few."""
+"""A client without permissions gets permission errors before errors about objects, with few exceptions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ LOCKED = (
 
 @pytest.fixture(scope="module")
 def nobody(broker: BrokerProcess) -> Iterator[str]:
-    """Name of a user who may open the virtual host and no more, where another has an exclusive queue `other`."""
+    """Name of a user without permissions in the virtual host; another user has an exclusive queue `other`."""
     operator = Operator(broker)
     operator.ask("PUT", "users", NOBODY, json={"password": NOBODY, "tags": ""})
     operator.ask("PUT", "permissions", "/", NOBODY, json={"configure": "", "write": "", "read": ""})

@@ -1,4 +1,4 @@
-"""Policies: what may be said in them, which one is in force, and what it does to queues and exchanges."""
+"""Policies: valid definitions, the effective policy, and effects on queues and exchanges."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Name = Callable[[str], str]
 
 
 def fill(channel: WireChannel, queue: str, count: int, exchange: str = "") -> None:
-    """Publish messages 0, 1, ...; each has been taken or refused when this returns."""
+    """Publish messages 0, 1, ...; every message is confirmed or refused on return."""
     publisher = channel.connection.channel()
     publisher.confirm_select()
     for number in range(count):
@@ -26,7 +26,7 @@ def fill(channel: WireChannel, queue: str, count: int, exchange: str = "") -> No
 
 
 class Governed:
-    """A queue, and a policy that is meant for it alone."""
+    """A queue with a policy of its own."""
 
     def __init__(self, channel: WireChannel, operator: Operator, unique: Name) -> None:
         self.channel, self.operator, self.unique = channel, operator, unique
@@ -63,7 +63,7 @@ def governed(channel: WireChannel, operator: Operator, unique: Name) -> Governed
     return Governed(channel, operator, unique)
 
 
-# --- what may be said ---
+# --- valid definitions ---
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_policies_are_listed_and_cleared(operator: Operator, kind: str) -> None:
     assert operator.ask("PUT", kind, "nowhere", "p", json=body).status_code == 404
 
 
-# --- which one is in force ---
+# --- the effective policy ---
 
 
 def test_the_highest_priority_is_in_force(governed: Governed) -> None:
@@ -225,7 +225,7 @@ def test_the_highest_priority_is_in_force(governed: Governed) -> None:
 
 
 def test_exactly_one_policy_is_in_force(governed: Governed) -> None:
-    """Settings of other policies do not shine through."""
+    """Settings of other policies have no effect."""
     governed.declare().set({"max-length": 3}, "low").set({"message-ttl": 600000}, "high", priority=1).keeps(10)
 
 

@@ -1,4 +1,4 @@
-"""Queues with priorities: the order of deliveries, of what comes back, and of what is too much."""
+"""Queues with priorities: the order of deliveries, of returned messages, and of dropped messages."""
 
 import time
 from collections.abc import Callable

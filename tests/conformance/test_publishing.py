@@ -1,4 +1,4 @@
-"""What becomes of a publication: returned, confirmed, copied, passed on."""
+"""Outcomes of a publish: returned, confirmed, copied, passed on."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

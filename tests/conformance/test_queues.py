@@ -1,4 +1,4 @@
-"""Declaring, naming, emptying and deleting queues, and those that go by themselves."""
+"""Declaring, naming, purging and deleting queues, and auto-deletion."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Name = Callable[[str], str]
 
 
 def exists(channel: WireChannel, queue: str) -> bool:
-    """Whether a queue exists, asked on a channel of its own."""
+    """Return true if a queue exists, checked on a new channel."""
     try:
         channel.connection.channel().ready(queue)
     except ChannelClosed as closed:
@@ -211,7 +211,7 @@ WRONG: dict[str, Any] = {
     "x-stream-max-segment-size-bytes": "a", "x-stream-filter-size-bytes": "a", "x-initial-cluster-size": "a",
     LOCATOR: "a",
 }  # fmt: skip
-"""Arguments of queues with values that are wrong; but for `x-max-age`, over which RabbitMQ 4.0 trips."""
+"""Invalid values of queue arguments, except `x-max-age`, on which RabbitMQ 4.0 fails."""
 
 COMPLAINTS = {
     "classic": [
@@ -230,11 +230,11 @@ COMPLAINTS = {
         LOCATOR, "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires",
     ],
 }  # fmt: skip
-"""By kind of queue, which is complained of first, where all those behind it are wrong too."""
+"""Order of errors by kind of queue: the first invalid argument is reported."""
 
 
 def _refused(channel: WireChannel, arguments: dict[str, Any]) -> None:
-    """Declare a queue; where that is not refused, as by versions that know an argument less, it is deleted."""
+    """Declare a queue; where a version without the argument accepts the declaration, delete the queue."""
     channel.queue("refused", exclusive=False, durable=True, arguments=arguments)
     channel.call(Queue.Delete(queue="refused"))
 

@@ -1,4 +1,4 @@
-"""Quorum queues: what may be declared, what comes back where, and how often."""
+"""Quorum queues: valid declarations, order of returned messages, and delivery limits."""
 
 import contextlib
 import time
@@ -46,7 +46,7 @@ def fill(channel: WireChannel, queue: str, *bodies: bytes) -> None:
 
 
 def get(channel: WireChannel, queue: str) -> Content:
-    """Get a message, which may take a moment to be there again."""
+    """Get a message, which may be redelivered with a delay."""
     return until(lambda: channel.get(queue, no_ack=False))
 
 
@@ -222,7 +222,7 @@ def test_of_two_policies_a_delivery_limit_counts_before_none(
 
 
 def test_what_consumers_put_back_comes_as_often_as_they_like(jumpmq: JumpMQ) -> None:
-    """RabbitMQ 4.0 drops it after the 20th time, even if nothing fails."""
+    """RabbitMQ 4.0 drops it after the 20th time, even without a failure."""
     arguments: dict[str, Any] = {"x-queue-type": "quorum"}
     with closing(login(jumpmq.port)) as connection:
         channel = connection.channel()

@@ -1,6 +1,6 @@
-"""RabbitMQ's own ``rabbitmqadmin`` works as it is: a tour through its commands prints the same on both brokers.
+"""RabbitMQ's unmodified ``rabbitmqadmin`` prints the same on both brokers, in a tour through its commands.
 
-The tour is a transcript, ``rabbitmqadmin.txt``: a line that begins with ``$`` is a command, what follows is its output.
+The tour is a transcript, ``rabbitmqadmin.txt``: a line that begins with ``$`` is a command, followed by its output.
 """
 
 import difflib
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module", params=[RabbitMQ, JumpMQ], ids=["rabbitmq", "jumpmq"])
 def fresh(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
-    """A broker that nobody else declares anything on."""
+    """A broker without declarations of other tests."""
     if request.param is RabbitMQ and not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
     with request.param() as running:
@@ -33,7 +33,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
 
 
 def admin(broker: BrokerProcess, directory: Path, *arguments: str) -> str:
-    """What the script prints, on both outputs."""
+    """The script's output on stdout and stderr."""
     command = [sys.executable, str(INSTALLED[-1]), "-H", HOST, "-P", str(broker.http_port), *arguments]
     finished = subprocess.run(
         command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200

@@ -49,7 +49,7 @@ def test_modulus_hash_over_many_exchanges(
 
 
 def _consume_from(channel: WireChannel, prefix: str, shards: set[int]) -> None:
-    """Consume from the given shards, each through a queue of its own; none that has one already gets a second."""
+    """Consume from the given shards, through a queue per shard, without a second consumer."""
     for shard in sorted(shards):
         queue = f"{prefix}-{shard:05}"
         if channel.call(Queue.Declare(queue=queue, exclusive=True)).consumer_count == 0:

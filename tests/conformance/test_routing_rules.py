@@ -1,4 +1,4 @@
-"""What RabbitMQ's pages on exchange-to-exchange bindings, alternate exchanges and CC promise of a message's way."""
+"""RabbitMQ's pages on exchange-to-exchange bindings, alternate exchanges and CC: the routing of a message."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def exists(channel: WireChannel, exchange: str) -> bool:
 
 
 def returned(channel: WireChannel, exchange: str, key: str) -> bool:
-    """Whether a mandatory message comes back; the channel confirms."""
+    """Return true if a mandatory message is returned; the channel confirms."""
     channel.publish(exchange, key, b"mandatory", mandatory=True)
     found = False
     while not isinstance(event := channel.next(), Basic.Ack):
@@ -172,7 +172,7 @@ def test_cc_must_be_a_list_also_in_a_transaction(channel: WireChannel, queue: st
     ],
 )  # fmt: skip
 def test_headers_keep_their_types_when_bcc_is_taken_out(broker: BrokerProcess, kind: str, value: Any) -> None:
-    """``L`` is written as ``l``, which means the same."""
+    """``L`` is written as its synonym ``l``."""
     client = Client(broker.port)
     client.send_method(1, methods.ChannelOpen())
     client.send_method(1, methods.QueueDeclare(exclusive=True))

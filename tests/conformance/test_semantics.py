@@ -1,4 +1,4 @@
-"""What RabbitMQ's pages on transactions, acknowledgements, consumers and its readings of AMQP 0-9-1 promise."""
+"""RabbitMQ's pages on transactions, acknowledgements and consumers, and its interpretations of AMQP 0-9-1."""
 
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@ def one_node(request: pytest.FixtureRequest) -> None:
 
 
 class Images:
-    """A durable exchange called after its test, and a policy that shards it."""
+    """A durable exchange named after its test, and its sharding policy."""
 
     def __init__(self, channel: WireChannel, operator: Operator, unique: Name) -> None:
         self.channel = channel
@@ -35,7 +35,7 @@ class Images:
         return self
 
     def shard(self, per_node: int, routing_key: str | None = None, **definition: object) -> "Images":
-        """Set the policy; wait until as many shards are there."""
+        """Set the policy, and wait for its shards."""
         key = {} if routing_key is None else {"routing-key": routing_key}
         settings = {"shards-per-node": per_node, **key, **definition}
         self.operator.set_policy(self.policy, f"^{self.name}$", settings, apply_to="exchanges")
@@ -51,7 +51,7 @@ class Images:
         return self.operator.shard(self.name, number)
 
     def publish(self, *keys: str) -> None:
-        """Publish messages with their routing keys for bodies; they are in the shards when this returns."""
+        """Publish messages with their routing keys as bodies. They are in the shards on return."""
         self.channel.confirm_select()
         for key in keys:
             self.channel.publish(self.name, key, key.encode())
@@ -66,7 +66,7 @@ class Images:
 
 @pytest.fixture
 def images(channel: WireChannel, operator: Operator, unique: Name) -> Iterator[Images]:
-    """An exchange to be, which goes with all its shards at the end."""
+    """An undeclared exchange, deleted with all shards at the end."""
     images = Images(channel, operator, unique)
     yield images
     names = [queue["name"] for queue in operator.shards(images.name).values()]

@@ -1,4 +1,4 @@
-"""Streams: what may be declared and done, where readers begin, and what they are given."""
+"""Streams: valid declarations and operations, start offsets of readers, and deliveries."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ Declare = Callable[..., str]
 
 @pytest.fixture
 def stream(broker: BrokerProcess, unique: Name) -> Iterator[Declare]:
-    """Declares streams with the messages 0, 1, 2 ... each confirmed alone; they are gone at the end."""
+    """Declare streams with the messages 0, 1, 2 ... confirmed one by one; deleted at the end."""
     names = []
     with login(broker.port) as connection:
 
@@ -264,12 +264,12 @@ def test_a_filter_may_have_octets_that_are_not_utf8(
 
 
 def _filtered_by_octets(channel: WireChannel, queue: str) -> list[int]:
-    """The numbers of two messages that a consumer gets whose filter is the octet 0xFF."""
+    """Numbers of the two messages delivered to a consumer with the octet 0xFF as filter."""
     channel.confirm_select()
     for number, value in enumerate(("\x7f", "a", "\x7fa", "\x7f")):
         properties = Basic.Properties(headers={"x-stream-filter-value": value})
         octets = channel.publication("", queue, str(number).encode(), properties)
-        channel.connection.send(octets.replace(b"\x7f", b"\xff"))  # which no client encodes
+        channel.connection.send(octets.replace(b"\x7f", b"\xff"))  # clients cannot encode it
         assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
     channel.call(Basic.Qos(prefetch_count=4))
     arguments: dict[str, Any] = {"x-stream-offset": "first", "x-stream-filter": "\x7f"}

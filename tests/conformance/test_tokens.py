@@ -1,4 +1,4 @@
-"""OAuth 2 tokens: the same token gives the same rights on RabbitMQ, with its plugin, and on JumpMQ."""
+"""OAuth 2 tokens: a token gives the same rights on RabbitMQ, with its plugin, and on JumpMQ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRANGER = rsa.generate_private_key(65537, 2048)
 
 
 class WithTokens(RabbitMQ):
-    """RabbitMQ to which tokens are logins, and passwords too."""
+    """RabbitMQ with logins by token and by password."""
 
     plugins = (*RabbitMQ.plugins, "rabbitmq_auth_backend_oauth2")
 
@@ -71,7 +71,7 @@ def token(*scopes: str, key: Any = KEY, **claims: Any) -> str:
 
 
 def may(broker: BrokerProcess, password: str, vhost: str = "/") -> str:
-    """What the bearer of a token may do over AMQP in a virtual host, a letter each; `-` where not even log in.
+    """Permissions of a token's bearer over AMQP in a virtual host, a letter each; `-` without a login.
 
     ``c`` declares the queue `orders`, ``w`` publishes to `amq.direct`, ``r`` gets from `orders`, ``t`` publishes to
     `amq.topic` with the routing key `a.b`, ``b`` binds `orders` to it by that key, ``/`` gets from `a/b`.

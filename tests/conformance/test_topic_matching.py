@@ -1,4 +1,4 @@
-"""Which routing keys a topic pattern matches."""
+"""Routing keys matched by a topic pattern."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What JSON values become when queues, exchanges, bindings and messages are made over HTTP."""
+"""Conversion of JSON values when queues, exchanges, bindings and messages are created over HTTP."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""Who may do what over HTTP: every endpoint and method against every tag, on both brokers.
+"""Permissions over HTTP: every endpoint and method with every tag, on both brokers.
 
-``who_may.txt`` is the table. A row whose path JumpMQ does not serve is RabbitMQ's alone. What JumpMQ alone serves is in
-the table here.
+``who_may.txt`` is the table. A row with a path not served by JumpMQ is RabbitMQ's alone. Endpoints of JumpMQ alone are
+in the table here.
 """
 
 import itertools
@@ -128,7 +128,7 @@ POST /api/stop                            401 401 401 401 204
 
 
 class Row(NamedTuple):
-    """An endpoint, and what it answers users of each of :data:`TAGS`."""
+    """An endpoint, and the status for a user with each of :data:`TAGS`."""
 
     method: str
     path: str
@@ -177,7 +177,7 @@ class World(NamedTuple):
 
 
 def is_at(row: Row, template: str) -> bool:
-    """Whether the row, without its query, is of a path in the OpenAPI document."""
+    """Return true if the row's path, without its query, matches a path of the OpenAPI document."""
     return re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), row.path.partition("?")[0]) is not None
 
 
@@ -240,7 +240,7 @@ def test_every_endpoint_against_every_tag(world: World, row: Row) -> None:
 
 @pytest.fixture(scope="module")
 def our_world() -> Iterator[World]:
-    """A broker of ours for itself: the last row stops it."""
+    """A separate broker of ours: the last row stops it."""
     with JumpMQ() as running:
         operator = Operator(running)
         furnish(operator)

@@ -1,7 +1,7 @@
-"""Who may do what over AMQP: every method of a client against configure, write and read, on both brokers.
+"""Permissions over AMQP: every method of a client against configure, write and read, on both brokers.
 
-A row says what a method needs, and of what. With just that it is done; with everything but one of it, it is refused,
-and the refusal names what was missing.
+A row lists the permissions required by a method. With exactly these permissions the method succeeds; without any one of
+them it is refused, and the refusal names the missing permission.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jumpmq.testing import BrokerProcess
 USER = "who-may-over-amqp"
 OPERATIONS = ("configure", "write", "read")
 Need = tuple[str, str, str]
-"""An operation, the kind of what it is done to, and its name."""
+"""An operation, the kind of its object, and the object's name."""
 
 QUEUE, MADE = "who.queue", "who.made"
 SOURCE, TARGET, TOPIC = "who.source", "who.target", "who.topic"
@@ -40,8 +40,8 @@ class Row(NamedTuple):
     """A method of a client, in some form.
 
     Attributes:
-        ready: what an administrator does before.
-        act: what the user does; returns when the broker has done it, or raises.
+        ready: an administrator's preparation.
+        act: the user's operation; returns after its completion, or raises.
     """
 
     method: str
@@ -59,7 +59,7 @@ def calling(method: Any) -> Callable[[WireChannel], Any]:
 
 
 def sending(*sent: Any) -> Callable[[WireChannel], Any]:
-    """Methods that are not answered, and one that is."""
+    """Methods without an answer, followed by a method with an answer."""
 
     def act(channel: WireChannel) -> None:
         for method in sent:
@@ -80,7 +80,7 @@ def publishing(exchange: str, key: str, *before: Any) -> Callable[[WireChannel],
 
 
 def after_get(*methods: Any) -> Callable[[WireChannel], Any]:
-    """What is done about a message that was got."""
+    """Methods about a message of ``basic.get``."""
 
     def act(channel: WireChannel) -> None:
         assert channel.get(QUEUE, no_ack=False) is not None
@@ -183,7 +183,7 @@ class World:
         self.broker, self.operator = broker, Operator(broker)
 
     def allow(self, needs: tuple[Need, ...]) -> None:
-        """The user may do this and nothing else."""
+        """Give the user these permissions only."""
         body = dict.fromkeys(OPERATIONS, "^$")
         for operation in OPERATIONS:
             if names := [name for kind, _, name in needs if kind == operation]:

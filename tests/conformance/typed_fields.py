@@ -20,7 +20,7 @@ _HEADERS_FLAG = b"\x20\x00"
 
 
 def field(name: str, field_type: str, value: Any) -> bytes:
-    """One field of a table; the value as the golden vectors write it (octets in hex, arrays and tables with types)."""
+    """A field of a table; the value as in the golden vectors (octets in hex, arrays and tables with types)."""
     octets = name.encode()
     return bytes([len(octets)]) + octets + field_value(field_type, value)
 
@@ -55,5 +55,5 @@ def _counted(octets: bytes) -> bytes:
 
 
 def headers(*fields: bytes) -> bytes:
-    """Message properties, from the flag octets on, that hold these header fields and nothing else."""
+    """Message properties, from the flag octets on, with these header fields only."""
     return _HEADERS_FLAG + _counted(b"".join(fields))

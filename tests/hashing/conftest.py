@@ -1,4 +1,4 @@
-"""The golden vectors, and the two kernels that must agree with them and with each other."""
+"""The golden vectors, and the two kernels, which must agree."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from jumpmq.hashing import _kernel, _reference
 VECTORS = Path(__file__).parent.parent / "data"
 
 Vectors = Callable[[str], list[dict[str, Any]]]
-"""Reads a file of golden vectors by its name."""
+"""Reads a file of golden vectors by name."""
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +24,6 @@ def vectors() -> Vectors:
 
 @pytest.fixture(scope="session", params=[_kernel, _reference], ids=["compiled", "plain"])
 def kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """Each of the two kernels in turn."""
+    """Both kernels in turn."""
     kernel: ModuleType = request.param
     return kernel

@@ -1,4 +1,4 @@
-"""Arrow arrays of keys: any layout decides as the same keys one by one, and damaged buffers are refused."""
+"""Arrow arrays of keys: any layout hashes as the single keys, and damaged buffers are refused."""
 
 import struct
 import threading
@@ -31,7 +31,7 @@ def ring_of(destinations: int = 10, function: HashFunction = "phash2") -> HashRi
 
 @st.composite
 def arrays(draw: st.DrawFn) -> pa.Array:
-    """Arrays of every type that holds keys, with nulls, sliced anywhere."""
+    """Arrays of every key type, with nulls, sliced anywhere."""
     kind = draw(st.sampled_from(BINARY + STRING))
     array = pa.array(draw(st.lists(KEYS if kind in BINARY else TEXTS, max_size=30)), kind)
     start = draw(st.integers(0, len(array)))

@@ -1,4 +1,4 @@
-"""The compiled kernel and its plain twin: as RabbitMQ decides, and the same as each other."""
+"""The compiled kernel and its reference implementation agree with RabbitMQ."""
 
 import subprocess
 import sys
@@ -185,7 +185,7 @@ def test_a_key_of_another_type_is_refused(kernel: ModuleType, key: object) -> No
 
 
 def python(program: str) -> str:
-    """What a new interpreter prints."""
+    """The output of a program in a new interpreter."""
     result = subprocess.run(
         [sys.executable, "-W", "always", "-c", textwrap.dedent(program)],
         capture_output=True,

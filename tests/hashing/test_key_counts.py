@@ -1,4 +1,4 @@
-"""Keys are counted in a bounded space: about how many different ones there are, and surely which are frequent."""
+"""Keys are counted in bounded space: approximate numbers of distinct keys, and certain frequent keys."""
 
 import random
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def counted(
     function: int = 0,
     afterwards: bool = False,
 ) -> Any:
-    """The counts of keys that are routed to some owners, each with one bucket: counted at once, or afterwards."""
+    """Counts of keys routed to owners of one bucket each: counted at once, or afterwards."""
     buckets, counts = module.Buckets(function), module.KeyCounts(owners)
     for owner in range(owners):
         buckets.append(1, owner)

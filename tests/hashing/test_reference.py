@@ -1,4 +1,4 @@
-"""phash2 of every kind of Erlang term, as Erlang/OTP 25 computes it."""
+"""phash2 of every kind of Erlang term, as computed by Erlang/OTP 25."""
 
 import struct
 from typing import Any

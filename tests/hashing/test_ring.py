@@ -1,4 +1,4 @@
-"""Which keys a change of the ring moves, and that a stored ring decides the same."""
+"""Keys moved by a change of the ring; a stored ring routes as before."""
 
 import copy
 import json
@@ -42,7 +42,7 @@ def places(ring: HashRing, keys: list[bytes] = KEYS) -> list[str | None]:
 
 
 def chi_squared(ring: HashRing, counts: Counter[str | None]) -> float:
-    """Pearson's statistic of the keys each destination got, against its weight."""
+    """Pearson's statistic of the keys per destination, against the weights."""
     share = sum(counts.values()) / sum(ring.destinations.values())
     return sum((counts[name] - weight * share) ** 2 / (weight * share) for name, weight in ring.destinations.items())
 
@@ -67,7 +67,7 @@ def test_the_documented_example_places_keys_as_rabbitmq_counts_them() -> None:
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_the_steps_of_a_removal_do_not_grow_with_the_ring(removal: RingRemoval) -> None:
-    """All of 10,000 destinations may be removed one by one."""
+    """10,000 destinations are removed one by one."""
 
     def steps(size: int) -> int:
         ring, count = ring_of(((f"q{number}", 1) for number in range(size)), removal), 0
@@ -129,7 +129,7 @@ class Changes(RuleBasedStateMachine):
         self.places = places(self.ring)
 
     def change(self, name: str, *arguments: object) -> list[tuple[str | None, str | None]]:
-        """Change the ring, and say which keys moved: from where, to where."""
+        """Change the ring. Return the moved keys' old and new destinations."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ring_module, "Buckets", _kernel.Buckets)
             getattr(self.ring, name)(*arguments)
@@ -178,7 +178,7 @@ class Changes(RuleBasedStateMachine):
 
 
 class WideChanges(Changes):
-    """The same with keys of 64 bits."""
+    """Changes with 64-bit keys."""
 
     function: HashFunction = "xxh64"
 
@@ -204,13 +204,13 @@ def test_removing_each_of_ten_moves_its_keys_only() -> None:
 
 
 def quantile(degrees_of_freedom: int) -> float:
-    """What a chi-squared statistic exceeds with a probability of 0.001 (Wilson and Hilferty's approximation)."""
+    """The 0.999 quantile of a chi-squared statistic (Wilson and Hilferty's approximation)."""
     spread = 2 / (9 * degrees_of_freedom)
     return degrees_of_freedom * (1 - spread + 3.0902 * math.sqrt(spread)) ** 3
 
 
 def shares(ring: HashRing) -> Counter[str | None]:
-    """How many of 200,000 random keys each destination gets."""
+    """Number of 200,000 random keys per destination."""
     rng = random.Random(20240607)
     return Counter(places(ring, [rng.randbytes(12) for _ in range(200_000)]))
 

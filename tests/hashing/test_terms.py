@@ -1,4 +1,4 @@
-"""What a message is hashed on: headers of every AMQP type, properties, and the keys of the modulus exchange."""
+"""Hashed terms of a message: headers of every AMQP type, properties, and keys of the modulus exchange."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jumpmq.hashing import HashRing, jump, phash2, terms
 
 
 def value_of(type_: str, value: Any) -> Any:
-    """The value of a golden header as the field tables read it."""
+    """The value of a golden header as read from a field table."""
     match type_:
         case "S" | "x":
             return bytes.fromhex(value)
