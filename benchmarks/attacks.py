@@ -47,7 +47,7 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds until the end of the attack."""
         return max(0.0, self.until - time.monotonic())
 
     @property
@@ -86,7 +86,7 @@ def regex_policy(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def topic_patterns(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """Messages of 127 words are matched with 300 patterns of as many words, `a`, `*` and `#` in turn."""
+    """Match messages of 127 words with 300 patterns of 127 words, `a`, `*` and `#` in turn."""
     connection = Connection(Address(broker.port))
     connection.declare_exchange("hostile.topic", "topic")
     connection.declare_queue("hostile.q")
@@ -100,7 +100,7 @@ def topic_patterns(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def header_bindings(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """Runs of 3,000 messages are matched with 1,000 header bindings."""
+    """Match batches of 3,000 messages with 1,000 header bindings."""
     connection = Connection(Address(broker.port))
     connection.declare_exchange("hostile.headers", "headers")
     connection.declare_queue("hostile.q")
@@ -158,7 +158,7 @@ def bad_logins(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def silent_sockets(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """160 clients of the management port say nothing, where 128 files may be open."""
+    """Open 160 silent connections to the management port of a broker with 128 file descriptors."""
     yield
     while clock.goes_on:
         with contextlib.ExitStack() as stack:
@@ -171,7 +171,7 @@ def silent_sockets(broker: JumpMQ, clock: Clock) -> Iterator[None]:
 
 
 def long_json(broker: JumpMQ, clock: Clock) -> Iterator[None]:
-    """Definitions of 16 MB, of very many small values."""
+    """Import definitions of 16 MB, with very many small values."""
     session, url = _session(), f"http://{HOST}:{broker.http_port}/api/definitions"
     octets = json.dumps({"queues": [[]] * (LARGEST // 4 - 10)}).encode()[:LARGEST]
     yield
@@ -256,7 +256,7 @@ def run(name: str, seconds: float) -> None:
 
 
 def _attack(name: str, broker: JumpMQ, seconds: float, pipe: Pipe) -> None:
-    """Make ready, say so, and from the word on attack; tell how often that was done."""
+    """Set up an attack, report to the pipe, attack on a message of the pipe, and report the number of repetitions."""
     clock = Clock()
     made = ATTACKS[name](broker, clock)
     next(made)

@@ -63,7 +63,7 @@ class Filled:
     # --- cases ---
 
     def ten_million(self) -> str:
-        """Persistent messages of 100 octets, confirmed."""
+        """Ten million persistent messages of 100 octets, confirmed."""
         return self._confirmed("confirm", 10_000_000)
 
     def a_million_singly(self) -> str:
@@ -77,7 +77,7 @@ class Filled:
         return f"{octets / count:.0f} octets each on disk"
 
     def ten_thousand_queues(self) -> str:
-        """40 KB in each."""
+        """Ten thousand queues of 40 KB."""
         queues = self.count(MOST_QUEUES)
         for number in range(queues):
             self.publish(f"{QUEUE} {number}", 40, bytes(1000), 40)
@@ -94,14 +94,14 @@ class Filled:
         return f"{count * 100 / 1e6:.0f} MB of bodies"
 
     def reserved(self) -> str:
-        """A million messages, by a group of readers."""
+        """A million messages, reserved by a reader group."""
         count = self.count(1_000_000)
         self.publish(QUEUE, count, bytes(100), 1000)
         self.ask("POST", "readers/%2F/g/reserve", {"queues": {QUEUE: None}, "max_messages": count})
         return f"{count * 100 / 1e6:.0f} MB of bodies"
 
     def large(self) -> str:
-        """Bodies of 1 MB."""
+        """Messages of 1 MB."""
         count = self.count(2_000)
         self._load("publish", count, "--size", "1000000")
         return f"{count} MB of bodies"
@@ -117,10 +117,10 @@ CASES: dict[str, Callable[[Filled], str]] = {
 
 
 class Scales(threading.Thread):
-    """Weighs a broker again and again.
+    """Samples a broker's memory.
 
     Attributes:
-        most: the most that was resident, in octets.
+        most: maximum of resident memory, in octets.
     """
 
     def __init__(self, broker: JumpMQ) -> None:

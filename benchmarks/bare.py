@@ -1,8 +1,8 @@
 """A lower bound for a confirm: a server that only reads, appends, syncs and answers the load generator's messages.
 
 The server speaks the subset of AMQP of ``benchmarks.load confirm`` and ``singly``: every method is answered, no message
-is routed or kept. One process with one thread runs an epoll loop: each round reads all ready clients, appends and syncs
-their octets at once, and answers each client. Its rate is the maximum of this generator on this machine.
+is routed or kept. One process with one thread runs an epoll loop: every round reads all ready clients, appends and syncs
+their octets at once, and answers every client. Its rate is the maximum of this generator on this machine.
 
 With followers, the octets are sent to the followers before the append, and answered after all followers have synced
 them: a lower bound for copies. A follower is a process that receives, appends, syncs and answers, over TCP without TLS.
@@ -47,7 +47,7 @@ def bare_server(followers: int = 0) -> Iterator[int]:
 
 @contextmanager
 def _follower() -> Iterator[socket.socket]:
-    """A follower in a process of its own; gives the server's end of the connection."""
+    """Run a follower in a process of its own. Return the server's end of the connection."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as ours,
@@ -131,7 +131,7 @@ class _Server:
         self._buffer = memoryview(bytearray(BUFFER_SIZE))
 
     def serve(self) -> None:
-        """Loop: read all ready clients, append the published octets, sync, and answer each client."""
+        """Loop: read all ready clients, append the published octets, sync, and answer every client."""
         conversations: dict[int, Conversation] = {}
         with select.epoll() as poll:
             poll.register(self._listener, select.EPOLLIN)
@@ -157,7 +157,7 @@ class _Server:
                         conversation.confirm(conversation.published)
 
     def _keep(self, filled: int) -> None:
-        """Append the octets of the buffer here and at each follower."""
+        """Append the octets of the buffer here and at every follower."""
         for follower in self._followers:
             follower.sendall(self._buffer[:filled])
         self._log.append(self._buffer[:filled])
@@ -174,7 +174,7 @@ class ConversationServer(Protocol):
     """Server of conversations.
 
     Attributes:
-        ready: how many messages the first queue is said to hold.
+        ready: number of messages reported for the first queue.
     """
 
     ready: int
@@ -190,10 +190,10 @@ class ConversationSocket(Protocol):
 
 
 class Conversation:
-    """One connection.
+    """A connection.
 
     Attributes:
-        published: how many publishes were read.
+        published: number of received publishes.
     """
 
     def __init__(self, server: ConversationServer, connection: ConversationSocket) -> None:
@@ -203,10 +203,10 @@ class Conversation:
         self._size = self.published = self._confirmed = 0
 
     def read(self, room: memoryview) -> int | None:
-        """Reads once, and answers methods.
+        """Read once, and answer methods.
 
         Returns:
-            how many octets of publishes begin the room now; None where the client has closed.
+            length in octets of the complete publishes at the start of the buffer; None after a close by the client.
         """
         filled = len(self._rest)
         room[:filled] = self._rest
@@ -222,7 +222,7 @@ class Conversation:
         return published
 
     def confirm(self, published: int) -> None:
-        """Confirms the first so many publishes, as far as they are not confirmed yet."""
+        """Confirm the publishes up to the given number, without repeated confirms."""
         multiple = published > self._confirmed + 1
         self._confirmed = published
         self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, published, multiple, 0xCE))

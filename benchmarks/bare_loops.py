@@ -57,7 +57,7 @@ class _LoopLog:
         asyncio.get_running_loop().add_reader(self._readable, self._look)
 
     def append(self, octets: bytes) -> None:
-        """Write and sync octets; the last append must be on disk."""
+        """Write and sync octets, after the previous append is on disk."""
         if self._offset + len(octets) > FILE_SIZE:
             self._offset = 0
         self._worker.append(self._file.fileno(), self._offset, [octets])
@@ -164,7 +164,7 @@ class _LoopServer:
         self._log.append(octets)
 
     def kept(self, octets: int) -> None:
-        """A follower has so many more octets on disk, or, with 0, this process has all of the round."""
+        """Note a follower's synced octets, or, with 0, the sync of the round by this process."""
         self._unkept -= octets
         self._is_kept = self._is_kept or not octets
         if self._is_kept and not self._unkept:

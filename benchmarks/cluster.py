@@ -89,14 +89,14 @@ def prepare(nodes: Sequence[BrokerProcess], exchange: str, homes: Sequence[int])
 
 
 def publish(nodes: Sequence[BrokerProcess], name: str, home: int, count: int) -> float:
-    """Publishes a second to a queue at a node, through the first one."""
+    """Publishes per second to a queue at a node, through the first node."""
     prepare(nodes, name, [home])
     (figures,) = together([publisher(load_of(nodes[0], name, count), 0)])
     return count / float(figures["seconds"])
 
 
 def consume(nodes: Sequence[BrokerProcess], name: str, count: int) -> float:
-    """Deliveries a second of what :func:`publish` has left, through the first node."""
+    """Deliveries per second of the messages left by :func:`publish`, through the first node."""
     (figures,) = together([consumer(load_of(nodes[0], name, count), count)])
     return count / float(figures["seconds"])
 

@@ -48,7 +48,9 @@ class Comparison:
         self._sizes = ["-n", str(n), "--seconds", str(seconds)]
 
     def start(self, kind: type[BrokerProcess], stack: ExitStack) -> BrokerProcess:
-        """Starts the broker `rounds` times in fresh directories, notes startup and idle memory, and keeps the last."""
+        """Start the broker `rounds` times in fresh directories, note startup time and idle memory, and keep the
+        last one.
+        """
         for last in [False] * (self.rounds - 1) + [True]:
             with ExitStack() as own:
                 broker = own.enter_context(kind())
@@ -60,7 +62,7 @@ class Comparison:
         return broker
 
     def measure(self, scenario: Scenario, broker: BrokerProcess) -> str:
-        """Runs the scenario once and notes its figures. Returns a line for the user."""
+        """Run the scenario once and note its figures. Return a line for the user."""
         time.sleep(0.5)  # what the run before left to do
         if scenario.before:
             self._load(scenario.before, broker)
@@ -141,7 +143,7 @@ def broker_version(broker: BrokerProcess) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -156,7 +158,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, shows the table, and returns 1 if a run failed."""
+    """Measure, print the table, and return 1 after a failed run."""
     options = parse(arguments)
     console = Console()
     busy = os.getloadavg()[0]

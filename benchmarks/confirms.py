@@ -1,9 +1,9 @@
-"""Persistent confirms, in windows and of 1,000 connections, beside RabbitMQ, Redis, a bare server and the disk itself.
+"""Persistent confirms, in windows and of 1,000 connections, next to RabbitMQ, Redis, a bare server and the disk.
 
     python -m benchmarks.confirms [-n MESSAGES]
 
-Redis (where it is installed) runs with ``appendfsync always``: like a confirm, its answer says that the disk has it.
-The bare server does nothing but read, append, sync and answer (``benchmarks/bare.py``): no broker can be faster here.
+Redis (if installed) runs with ``appendfsync always``: as with a confirm, the answer follows the sync. The bare server
+only reads, appends, syncs and answers (``benchmarks/bare.py``): an upper bound for any broker on this machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BODY = os.urandom(100)
 
 
 def broker_rate(port: int, count: int, *arguments: str) -> float:
-    """Confirms a second."""
+    """Confirms per second."""
     command = [sys.executable, "-m", "benchmarks.load", *arguments, "--persistent", "-n", str(count)]
     finished = subprocess.run(
         [*command, "--port", str(port)],
@@ -59,7 +59,7 @@ def broker_rate(port: int, count: int, *arguments: str) -> float:
 
 @contextmanager
 def redis() -> Iterator[int]:
-    """Run a Redis server that syncs before each answer. Return its port."""
+    """Run a Redis server that syncs before every answer. Return its port."""
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         options = [

@@ -1,16 +1,17 @@
-"""Consumer groups beside plain consumers, through a join, and beside RabbitMQ's single active consumers.
+"""Consumer groups next to plain consumers, during a join, and next to RabbitMQ's single active consumers.
 
     python -m benchmarks.consumer_groups              # all lines, each the median of five rounds
     python -m benchmarks.consumer_groups --rounds 1 -n 200000 share
 
 Messages have 100 octets and 1,000 routing keys in turn.
 
-share: one publisher; 16 consumers, each a connection, of one queue, or 16 members of a group on one with 64 slots.
-join: a member that has 64 slots is joined by another, which takes 32 of them, while 200,000 messages a second come and
-    both acknowledge every read at once. Of each key, the longest time between two deliveries; the longest of all keys
-    without the join beside it.
-beside: a consistent hash exchange with 16 queues: with JumpMQ 16 members of a group on it, with RabbitMQ 16 consumers
-    of queues with a single active consumer, each of which stands by for the next one's queue.
+share: one publisher; 16 consumers of one queue on separate connections, or 16 members of a group on one queue with 64
+    slots.
+join: a second member joins a member with 64 slots and takes 32 of them, at 200,000 messages per second; both
+    acknowledge every read at once. The figure is the longest time between two deliveries of a key, over all keys, next
+    to the figure without the join.
+beside: a consistent hash exchange with 16 queues: with JumpMQ 16 members of a group on the exchange, with RabbitMQ 16
+    consumers of queues with a single active consumer, each in standby for the next queue.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Consumption = tuple[list[str], list[Field]]
 
 
 def publisher(broker: BrokerProcess, n: int, per_second: float = 0.0) -> Role:
-    """Publishes ``n`` messages, as fast as the broker takes them or at a rate."""
+    """Publish ``n`` messages, as fast as possible or at a rate."""
 
     def run(gate: Barrier) -> Figures:
         connection = Connection(Address(broker.port))
@@ -81,7 +82,7 @@ def publisher(broker: BrokerProcess, n: int, per_second: float = 0.0) -> Role:
 
 
 def consumers(broker: BrokerProcess, consumed: list[Consumption], n: int, prefetch: int = PREFETCH) -> Role:
-    """Consumes ``n`` messages over many connections, acknowledging many at once."""
+    """Consume ``n`` messages over many connections, with multiple acknowledgements."""
 
     def run(gate: Barrier) -> Figures:
         each_one = [subscribed(broker, names, arguments, prefetch) for names, arguments in consumed]
@@ -178,8 +179,10 @@ def through_ring(broker: BrokerProcess, n: int) -> float:
 
 
 def longest_gap(broker: BrokerProcess, joins: bool) -> tuple[float, float, int]:
-    """The longest time between two deliveries of a key and the median of the keys' longest, in seconds, from the join
-    on, or where it would be; and how many slots' keys came to the other member."""
+    """Return the longest gap, the median of the keys' longest gaps, and the number of moved slots.
+
+    A gap is the time between two deliveries of a key in seconds, after the join, or after its time in a run without.
+    """
     n = RATE * SECONDS
     with bound(broker, "fanout", 1, SLOTS):
         published, got = together([publisher(broker, n, RATE), timing_members(broker, n, joins)])

@@ -1,18 +1,18 @@
-"""Three copies of a home beside one, quorum queues of RabbitMQ, and bare processes: confirms, and a lost node.
+"""Confirms with three copies of a home and with one, of RabbitMQ's quorum queues, and of bare processes; a lost node.
 
     python -m benchmarks.copies [-n MESSAGES] [--rounds ROUNDS] [--window WINDOW]
     python -m benchmarks.copies --catch-up MEGABYTES
 
-All nodes are on this machine, JumpMQ's with an etcd of one member. Home 1 has three copies, home 2 one: the same load
-goes to a queue of either in turn, through the home's own node, and then to RabbitMQ's and to the bare server with two
-followers (``benchmarks/bare.py``), which no broker can outdo here, and to the same on event loops with TLS
-(``benchmarks/bare_loops.py``). In brackets is the processor's time a confirm, in microseconds, of all processes that
-were loaded. At the end the node with home 1 is killed, and a client of another node asks for its queue until it is
-answered; not with ``--window``, which measures one line.
+All nodes are on this machine; JumpMQ's cluster has an etcd of one member. Home 1 has three copies, home 2 one: the same
+load goes to a queue of either in turn, through the home's own node, then to RabbitMQ, to the bare server with two
+followers (``benchmarks/bare.py``), an upper bound for any broker here, and to the bare server on event loops with TLS
+(``benchmarks/bare_loops.py``). In brackets is the processor time per confirm, in microseconds, of all loaded processes.
+At the end the node with home 1 is killed, and a client of another node requests its queue until an answer comes;
+``--window``, which measures a single line, omits this part.
 
-With ``--catch-up`` a third copy of a home with so many octets is made of files, and then brought up to date from the
-log: while nobody else is there, and beside a bystander, who publishes a persistent message and waits for its confirm
-before the next.
+With ``--catch-up`` a third copy of a home with the given number of megabytes is made from files, and then brought up to
+date from the log: alone, and next to a bystander that publishes a persistent message and waits for its confirm before
+the next.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WINDOWS = {1: 0.02, 100: 0.3, 1000: 1.0}
 
 PATIENCE = 60
 LOOK, BEFORE = 0.02, 5.0
-"""Seconds between two looks at the copies, and for which a bystander publishes before a copy is made."""
+"""Seconds between two checks of the copies, and of the bystander before a copy is made."""
 
 NEAR = 1 << 20
 """Octets that an up-to-date copy may lack because of current writes."""
@@ -116,7 +116,7 @@ class Bystander:
                 time.sleep(0.005)
 
     def waits(self) -> str:
-        """Milliseconds for a confirm since this was last asked: median and 99th percentile."""
+        """Milliseconds per confirm since the last call: median and 99th percentile."""
         found, self._waits = sorted(self._waits), []
         return f"{1000 * found[len(found) // 2]:.1f} / {1000 * found[int(len(found) * 0.99)]:.1f}"
 
@@ -129,7 +129,7 @@ def caught_up(nodes: list[JumpMQ], megabytes: int, *, of_files: bool, watched: b
     """Make the third copy of home 1.
 
     Returns:
-        megabytes a second, and the waits of a bystander before and meanwhile.
+        megabytes per second, and the bystander's latencies before and meanwhile.
     """
     client = ManagementClient(f"http://guest:guest@127.0.0.1:{nodes[0].http_port}", 60.0)
     _have_copies(client, NODES - 1)
@@ -159,7 +159,7 @@ def _have_copies(client: ManagementClient, count: int) -> None:
 
 
 def _until(client: ManagementClient, is_so: Callable[[Any], bool]) -> None:
-    """Wait until something is true of home 1."""
+    """Wait for a condition of home 1."""
     end = time.monotonic() + PATIENCE
     while not is_so(home := client.get("copies", "1")):
         if time.monotonic() > end:
@@ -178,7 +178,7 @@ def print_caught_up(nodes: list[JumpMQ], megabytes: int) -> None:
 
 
 def lost(nodes: list[JumpMQ]) -> float:
-    """Seconds from the kill of the first node until a queue of its home is answered for at the second."""
+    """Seconds from the kill of the first node until the second node answers for a queue of the home."""
     with closing(Connection(Address(nodes[0].port))) as connection:
         connection.declare_queue("lost")
     nodes[0].kill()

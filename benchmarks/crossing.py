@@ -2,7 +2,7 @@
 
     python -m benchmarks.crossing [--rounds N]
 
-The processor time of each worker per message, with publisher, queue and consumer at one worker and at two; next to it
+The processor time of every worker per message, with publisher, queue and consumer at one worker and at two; next to it
 the model's value, computed from the costs of hops in the same run, and the cost of bare relays. Then messages per
 second of one process and of two workers, with clients on the same cores: two separate virtual hosts, TLS, large
 bodies, and 1,000 connections that each wait for the confirm of one message.
@@ -63,7 +63,7 @@ class PlacedLoad(Load):
 
 
 class Measured(NamedTuple):
-    """Messages a second, and microseconds of processor time a message of each worker."""
+    """Messages per second, and processor microseconds per message of every worker."""
 
     rate: float
     cpu: list[float]
@@ -147,7 +147,7 @@ def loaded(load: Sequence[str], port: int, options: Sequence[str], rounds: int) 
 
 @contextmanager
 def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
-    """A broker with so many workers, its port with TLS, and options of the load generator."""
+    """A broker of the given number of workers, its port with TLS, and options of the load generator."""
     with tempfile.TemporaryDirectory() as folder:
         made = make_certificates(Path(folder))
         tls = ["--tls-port", "0", "--https-port", "off", "--tls-cert", str(made.server), "--tls-key"]
@@ -158,7 +158,7 @@ def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
 
 
 def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) -> Measured:
-    """Run one publisher, queue and consumer for each placement, all at once."""
+    """Run one publisher, queue and consumer for every placement, all at once."""
     workers = children(broker.pid) or [broker.pid]
     opened = connections(broker, workers, 3 * len(placements))
     roles: list[Role] = []
@@ -184,7 +184,7 @@ def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) 
 
 
 def connections(broker: JumpMQ, workers: Sequence[int], count: int) -> list[list[Connection]]:
-    """Open the given number of connections to each worker. Return them by worker."""
+    """Open the given number of connections to every worker. Return them by worker."""
     found: list[list[Connection]] = [[] for _ in workers]
     while any(len(some) < count for some in found):
         connection = Connection(Address(broker.port))
@@ -219,7 +219,7 @@ def load_of(name: str, size: int, count: int, connection: Connection) -> Load:
 
 
 def seconds_of(process: int) -> float:
-    """Processor seconds of a process: of its threads, in nanoseconds, where ``stat`` has hundredths."""
+    """Processor seconds of a process, from its threads in nanoseconds; ``stat`` has hundredths of a second."""
     threads = Path(f"/proc/{process}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 

@@ -24,7 +24,7 @@ from jumpmq.testing import HOST, BrokerProcess, JumpMQ, installed
 
 BLOCK = 500
 EXPIRATION, HEADERS = 1 << 8, 1 << 13
-"""The flags of two properties."""
+"""Flags of the two properties."""
 STEPS, STEP_MS = 5, 10
 MARK = b"\xfe\xfdsent at"
 SENT = struct.Struct(">d")
@@ -45,7 +45,7 @@ def publication(queue: str, octets: bytes, expiration: str = "") -> bytes:
 
 
 def expire(broker: BrokerProcess, count: int) -> float:
-    """Messages a second."""
+    """Messages per second."""
     declare(broker, "grave")
     declare(broker, "dying", dead_letter_exchange="", dead_letter_routing_key="grave")
     connection = Connection(Address(broker.port))
@@ -71,7 +71,7 @@ def delayed(queue: str, octets: bytes, delay: int) -> bytes:
 
 
 def delay(broker: BrokerProcess, count: int) -> float:
-    """Messages a second."""
+    """Messages per second."""
     declare(broker, "due")
     url, auth = f"http://{HOST}:{broker.http_port}/api", ("guest", "guest")
     body = {"type": "x-delayed-message", "durable": True, "arguments": {"x-delayed-type": "direct"}}

@@ -30,7 +30,7 @@ MESSAGES = 2_000
 REST = 60.0
 """Seconds before the memory left by deleted queues is measured: samples of their statistics are kept for a while."""
 PER_CHANNEL = 1_000
-"""Consumers of a channel."""
+"""Consumers per channel."""
 
 Row = dict[str, str]
 
@@ -45,7 +45,7 @@ class Session(Connection):
             self.read(len(some))
 
     def read(self, frames: int) -> None:
-        """Read and forget so many frames."""
+        """Read and discard frames."""
         while frames:
             at = 0
             while frames and self.filled - at >= FRAME.size:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def queues(count: int) -> Row:
-    """Durable queues, each bound to one direct exchange by its own key."""
+    """Durable queues, bound to a direct exchange by separate keys."""
     row: Row = {}
     names = [f"queue-{number:06}" for number in range(count)]
     with JumpMQ() as broker:
@@ -143,7 +143,7 @@ def consumers(count: int) -> Row:
 
 
 def channels(count: int) -> Row:
-    """Channels, a thousand a connection."""
+    """Channels, a thousand per connection."""
     row: Row = {}
     with JumpMQ(arguments=["--channel-max", "2047"]) as broker:
         began = broker.memory()
@@ -165,7 +165,7 @@ SUBJECTS: dict[str, Callable[[int], Row]] = {"queues": queues, "consumers": cons
 
 @contextmanager
 def taking(row: Row, line: str) -> Iterator[None]:
-    """Write down how long the block takes."""
+    """Note the duration of the block."""
     began = time.perf_counter()
     yield
     row[line] = f"{time.perf_counter() - began:.2f}"

@@ -40,17 +40,17 @@ RUN = 400
 """Number of small messages in one read of a busy connection."""
 ACK = method(1, 60, 80, struct.pack(">QB", 1, 0))
 ENTRY = json.dumps({"change": "DeclareQueue", "of": "x" * 250}).encode()
-"""A change of definitions, of a usual size."""
+"""A definition change of typical size."""
 
 Use = Callable[[bytearray, int], int]
 """Takes a buffer and its filled length, processes the complete frames, and returns their length."""
 
 
 class Hops:
-    """Measures.
+    """Measurements of the parts of a hop.
 
     Args:
-        rounds: how often each is measured; the least counts, as neighbours only add to it.
+        rounds: number of repetitions; the minimum counts, as other load only adds to it.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -128,7 +128,7 @@ class Hops:
         return self._more(copies, batches, through) / (batches * len(messages))
 
     def octets(self) -> float:
-        """One octet through a further process, which does not parse it."""
+        """An octet through a further process, without parsing."""
         batches, copies = OCTETS // READ, in_memory(bytes(READ))
 
         def through() -> Sequence[Role]:
@@ -147,7 +147,7 @@ class Hops:
         return self._more(copies, batches, through) / OCTETS
 
     def wake(self) -> float:
-        """A few octets are written and read by event loops: the receipt of a batch, say."""
+        """A few octets written and read by event loops, such as a receipt."""
         rounds = 10_000
 
         def call(near: socket.socket) -> None:
@@ -220,14 +220,14 @@ def pair(near: Callable[[socket.socket], None], far: Callable[[socket.socket], N
 
 
 def tcp() -> tuple[socket.socket, socket.socket]:
-    """A connection over loopback, both ends."""
+    """Both ends of a loopback connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         return listener.accept()[0], client
 
 
 def role(connection: socket.socket, work: Callable[[socket.socket], None]) -> Role:
-    """A role that runs one function with its socket."""
+    """A role that runs a function with a socket."""
 
     def run(gate: Barrier) -> Figures:
         gate.wait()

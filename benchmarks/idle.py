@@ -24,7 +24,7 @@ from jumpmq.testing.etcd import etcd, is_installed
 
 NODES = 3
 SETTLE = 25.0
-"""Seconds after the start without a measurement: indexes are written, and links and sets of copies are made."""
+"""Seconds between the start and the measurement: indexes are written, links and sets of copies are made."""
 
 PATIENCE = 120.0
 
@@ -59,7 +59,7 @@ def _has_copies(node: JumpMQ) -> bool:
 
 
 def measured(brokers: list[JumpMQ], seconds: float) -> tuple[float, float]:
-    """Return the percentage of a processor, and wakeups a second, of a broker: the median of several."""
+    """Return the percentage of a processor, and wakeups per second, of a broker: the median of several samples."""
     time.sleep(SETTLE)
     before = [(one.cpu_seconds(), _wakeups(one.pid)) for one in brokers]
     began = time.monotonic()

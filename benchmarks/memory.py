@@ -100,7 +100,7 @@ def weigh(broker: BrokerProcess, count: int, size: int, mode: int, queues: int, 
 
 
 def publish(names: Sequence[str], number: int, size: int, mode: int) -> bytes:
-    """A publish to the next of some queues."""
+    """A publish to the queues in turn."""
     headers = short("customer") + b"S" + _long(f"customer-{number % 5000}") + short("attempt") + b"I\0\0\0\1"
     properties = struct.pack(">H", 0x3080) + struct.pack(">I", len(headers)) + headers + bytes([mode])
     properties += short(f"{number:032x}")

@@ -77,7 +77,7 @@ class Broker(Protocol):
         """Delete the node's data directory."""
 
     def stop(self, timeout: float = 30) -> int:
-        """End the node in order."""
+        """Stop the node cleanly."""
 
 
 class Own(Node):
@@ -113,7 +113,7 @@ class Rival(RabbitMQNode):
 
 
 class Clock(History):
-    """A history that notes the time of each operation."""
+    """A history that notes the time of every operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Clock(History):
 
 @contextmanager
 def own(directory: Path) -> Iterator[tuple[list[Broker], Cuts | None, Callable[[str], bool]]]:
-    """Three nodes of JumpMQ, with three copies of each home."""
+    """Three nodes of JumpMQ, with three copies of every home."""
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(directory, sync=True))
         cuts = stack.enter_context(Cuts([f"-d {address_of(number)}" for number in range(NODES)])) if can_cut() else None
@@ -177,7 +177,7 @@ def asked(node: Broker, path: str) -> Any:
 
 
 def answers(node: Broker) -> bool:
-    """True if a node takes clients."""
+    """Return true if a node accepts clients."""
     with contextlib.suppress(*GONE):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port, socket_timeout=3)).close()
         return True
@@ -185,7 +185,7 @@ def answers(node: Broker) -> bool:
 
 
 def wait(ready: Callable[[], bool], seconds: float = PATIENCE) -> float:
-    """Wait until something is so; return the seconds."""
+    """Wait for a condition. Return the seconds."""
     began = time.monotonic()
     while time.monotonic() < began + seconds:
         with contextlib.suppress(requests.RequestException, *GONE):

@@ -94,7 +94,7 @@ def difference() -> float:
 
 
 def routing(counting: bool) -> float:
-    """Seconds of processor time to route a message by its routing key over four queues, in runs of 50."""
+    """Processor seconds to route a message by its routing key over four queues, in batches of 50."""
     topology = Topology("jumpmq@bench")
     topology.apply(AddVirtualHost("/"))
     topology.apply(DeclareExchange(ExchangeDefinition("/", "orders", "x-consistent-hash")))
@@ -154,7 +154,7 @@ def browsing(broker: Watched, channel: pika.adapters.blocking_connection.Blockin
 
 
 def beside(channel: pika.adapters.blocking_connection.BlockingChannel, act: Callable[[], None]) -> float:
-    """The longest way of a message while something is done in this thread."""
+    """Maximum latency of a message during an action in this thread."""
     ended, found = threading.Event(), list[float]()
     probe = threading.Thread(target=lambda: found.append(longest_message(channel, ended.wait)))
     probe.start()

@@ -32,7 +32,7 @@ def encoded(number: int) -> bytes:
 
 
 def report(subject: str, run: Callable[[], object]) -> None:
-    """Print the shortest run a message."""
+    """Print the minimum time per message."""
     seconds = []
     for _ in range(ROUNDS):
         begin = time.process_time()

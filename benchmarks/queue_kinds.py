@@ -1,10 +1,9 @@
-"""Kinds of queue, on JumpMQ and on RabbitMQ in turn: streams, priorities, quorum queues, many consumers, many queues,
-many bindings.
+"""Kinds of queue, on JumpMQ and RabbitMQ in turn: streams, priorities, quorum queues, many consumers, queues, bindings.
 
     python -m benchmarks.queue_kinds            # all lines, each the median of three rounds
     python -m benchmarks.queue_kinds -n 1000000 --rounds 1 stream
 
-Prints messages a second and the ratio. RabbitMQ takes part where it is installed; the brokers alternate in a round.
+Prints messages per second and the ratio. RabbitMQ takes part where it is installed; the brokers alternate in a round.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.testing import BrokerProcess, installed
 
 WINDOW = 5000
-"""Publishes unconfirmed at most."""
+"""Maximum number of unconfirmed publishes."""
 
 PREFETCH = 2000
 FROM_FIRST = [Field("x-stream-offset", "S", "first")]
@@ -53,7 +52,7 @@ def kind(name: str) -> list[Field]:
 
 
 def stream_publish(broker: BrokerProcess, n: int) -> float:
-    """Into a stream, confirmed."""
+    """Publishing to a stream, confirmed."""
     with queues(broker, kind("stream")) as (name,):
         return rate(n, together([publisher(broker, name, n, confirm=True)]))
 
@@ -66,7 +65,7 @@ def stream_read(broker: BrokerProcess, n: int) -> float:
 
 
 def stream_twenty_readers(broker: BrokerProcess, n: int) -> float:
-    """A stream by 20 readers at once; a second's messages of all of them."""
+    """A stream read by 20 readers at once; messages per second of all readers."""
     each = n // 20
     with queues(broker, kind("stream")) as (name,):
         together([publisher(broker, name, each, confirm=True)])
@@ -75,20 +74,20 @@ def stream_twenty_readers(broker: BrokerProcess, n: int) -> float:
 
 
 def priorities(broker: BrokerProcess, n: int) -> float:
-    """Through a queue with priorities 0 to 9."""
+    """A queue with priorities 0 to 9."""
     with queues(broker, [Field("x-max-priority", "b", 9)]) as (name,):
         roles = [publisher(broker, name, n, priorities=10), consumer(broker, [name], n, ordered=False)]
         return rate(n, together(roles))
 
 
 def quorum_confirmed(broker: BrokerProcess, n: int) -> float:
-    """Into a quorum queue, persistent, confirmed."""
+    """Publishing to a quorum queue, persistent, confirmed."""
     with queues(broker, kind("quorum")) as (name,):
         return rate(n, together([publisher(broker, name, n, confirm=True, persistent=True)]))
 
 
 def hundred_consumers(broker: BrokerProcess, n: int) -> float:
-    """One queue with 100 consumers, each on its own connection."""
+    """A queue with 100 consumers on separate connections."""
     with queues(broker, []) as (name,):
         roles = [publisher(broker, name, n), consumer(broker, [name] * 100, n, ordered=False)]
         return rate(n, together(roles))
@@ -125,7 +124,7 @@ LINES: dict[str, tuple[str, Measure, float]] = {
 def publisher(
     broker: BrokerProcess, queue: str, n: int, *, confirm: bool = False, persistent: bool = False, priorities: int = 0
 ) -> Role:
-    """Publishes ``n`` messages of 100 octets to a queue."""
+    """Publish ``n`` messages of 100 octets to a queue."""
 
     def run(gate: Barrier) -> Figures:
         connection = Connection(Address(broker.port))
@@ -156,7 +155,7 @@ def publisher(
 
 
 def round_robin(broker: BrokerProcess, names: list[str], n: int) -> Role:
-    """Publishes ``n`` messages to queues in turn."""
+    """Publish ``n`` messages to queues in turn."""
 
     def run(gate: Barrier) -> Figures:
         connection = Connection(Address(broker.port))
@@ -176,7 +175,7 @@ def round_robin(broker: BrokerProcess, names: list[str], n: int) -> Role:
 
 
 def topic_publisher(broker: BrokerProcess, exchange: str, keys: list[str], names: list[str], n: int) -> Role:
-    """Publishes ``n`` messages with keys in turn."""
+    """Publish ``n`` messages with keys in turn."""
 
     def run(gate: Barrier) -> Figures:
         connection = Connection(Address(broker.port))
@@ -212,7 +211,7 @@ def publish(queue: str, persistent: bool, priority: int | None, exchange: str = 
 def consumer(
     broker: BrokerProcess, names: list[str], n: int, arguments: list[Field] | None = None, *, ordered: bool = False
 ) -> Role:
-    """Consumes ``n`` messages, a connection a name, acknowledging many at once."""
+    """Consume ``n`` messages, over a connection per queue, with multiple acknowledgements."""
 
     def run(gate: Barrier) -> Figures:
         consumers = [Deliveries(Connection(Address(broker.port)), ordered=ordered) for _ in names]

@@ -31,7 +31,7 @@ from jumpmq.testing import BrokerProcess, installed
 
 RELAY, DISK = "bare relay", "disk"
 SIZES = {100_000: 10_000, 1_000_000: 2_000}
-"""Octets of a body, and how many are sent in a run."""
+"""Octets of a body, and number of bodies in a run."""
 READ = 1 << 20
 WAITING = 4
 """Maximum number of reads waiting to be written."""

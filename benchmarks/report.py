@@ -24,11 +24,11 @@ LEFT = ("", "target")
 
 
 class Results:
-    """Every figure of every round.
+    """All figures of all rounds.
 
     Attributes:
-        failures: what did not run to its end.
-        versions: of the brokers compared with.
+        failures: descriptions of failed runs.
+        versions: of the reference brokers.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Results:
         self._figures: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
     def note(self, broker: str, figure: str, measured: float) -> None:
-        """Notes one measurement."""
+        """Note a measurement."""
         self._figures[broker, figure].append(measured)
 
     def median(self, broker: str, figure: str) -> float | None:
@@ -51,7 +51,7 @@ class Results:
 
 
 class Line(NamedTuple):
-    """A line of the table, as text, and whether its target is met."""
+    """A line of the table as text, with the result of its target."""
 
     cells: tuple[str, ...]
     met: bool | None
@@ -70,7 +70,7 @@ def lines(results: Results) -> Iterator[Line]:
 
 
 def line(row: Row, ours: float | None, theirs: float | None, cpu: Pair) -> Line:
-    """The line of a row; `cpu` is microseconds a message of both brokers."""
+    """The line of a row; `cpu` is microseconds per message of both brokers."""
     met = row.met(ours, theirs)
     ratio = "" if ours is None or theirs is None else f"{row.ratio(ours, theirs):.1f}x"
     target = row.target + {None: "", True: " ✓", False: " ✗"}[met]

@@ -51,7 +51,7 @@ def flow(broker: JumpMQ, arguments: dict[str, int], n: int) -> tuple[float, floa
 
 
 def publisher(broker: JumpMQ, queue: str, n: int) -> Role:
-    """Publishes ``n`` messages, the keys in turn."""
+    """Publish ``n`` messages, with the keys in turn."""
 
     def run(gate: Barrier) -> Figures:
         connection = Connection(Address(broker.port))

@@ -54,7 +54,7 @@ def read(url: str, tasks: int, pid: int) -> str:
 
 
 def main() -> None:
-    """Measure, and print seconds, rows a second and the broker's memory."""
+    """Measure, and print seconds, rows per second and the broker's memory."""
     given = [int(one.replace(",", "")) for one in sys.argv[1:]]
     messages, most = [*given, *(1_000_000, 400)[len(given) :]]
     with JumpMQ() as broker:

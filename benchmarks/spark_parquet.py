@@ -1,14 +1,14 @@
-"""Queues into a Parquet table by a streaming query, beside the same rows from a Python source without a broker.
+"""Queues into a Parquet table by a streaming query, next to the same rows from a Python source without a broker.
 
     python -m benchmarks.spark_parquet [ROWS [ROUNDS]]
 
-Persistent messages of 100 octets in four queues become rows of queue, key and body. Python sources have such rows from
-Arrow files, make them in memory, which is the least that Spark takes, or read them from a bare server, which sends
-files from its memory and does nothing else: the least with rows that come from another process. Then rows are
-published: plain ones, and ones with a header and a ``message_id``. Messages have come to rest when a query begins, as a
-backlog has: within some seconds the broker writes what no publisher waits for, and pages out what waits in its queues.
-Both belong to publishing, and took 0.3 to 0.5 microseconds a row where a query began at once. All take turns, as in
-``benchmarks.spark_read``; a ratio is of processor time of all processes, and of the clock.
+Persistent messages of 100 octets in four queues become rows of queue, key and body. Python sources read equal rows from
+Arrow files, make them in memory (a lower bound of Spark's cost), or read them from a bare server, which sends files
+from its memory (a lower bound with rows of another process). Then rows are published: plain rows, and rows with a
+header and a ``message_id``. The broker is idle when a query begins, as with a backlog: within some seconds it writes
+messages without a waiting publisher, and pages out the messages of queues. Both belong to publishing, and took 0.3 to
+0.5 microseconds per row in queries that began at once. All queries take turns, as in ``benchmarks.spark_read``; a ratio
+is of processor time of all processes, and of elapsed time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jumpmq.testing import HOST, BrokerProcess, JumpMQ
 ROWS = 500_000
 ROUNDS = 3
 SETTLED = 6.0
-"""Seconds until published messages are on disk and paged out: the broker looks for resting queues twice meanwhile."""
+"""Seconds until published messages are on disk and paged out: the broker checks for idle queues twice meanwhile."""
 STREAM, FILES = "queues into Parquet", "Arrow files into Parquet"
 MEMORY, SERVER = "rows made in memory into Parquet", "rows of a bare server into Parquet"
 PLAIN, RICH = "published, plain", "published, with header and message_id"
@@ -99,7 +99,7 @@ def ways(spark: SparkSession, broker: BrokerProcess, files: str, port: int, coun
 
 
 def main() -> None:
-    """Measure and print each query."""
+    """Measure and print every query."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with contextlib.ExitStack() as stack:

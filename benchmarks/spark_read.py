@@ -6,9 +6,9 @@ One broker process, four queues behind a consistent hash exchange, bodies of 100
 query has the same sink (`noop`), which consumes queue, routing key and body of every row. The stream and pika also
 consume the messages. The figures include the start of a query, but not publishing and the start of the session.
 
-Java compiles frequent code, and the load of a machine varies. Hence the queries take turns, each round starts with a
+Java compiles frequent code, and the load of a machine varies. Hence the queries take turns, every round starts with a
 different query, the first two rounds do not count, and a ratio compares two times of the same round (the median of all
-rounds). Before each query the broker is idle. Processor seconds depend less on other load of the machine.
+rounds). Before every query the broker is idle. Processor seconds depend less on other load of the machine.
 
 pika reads from RabbitMQ if installed, else from JumpMQ. The stream and the table of four queues are compared with the
 same rows from Arrow files, by minimal Python sources: the remainder is Spark's own cost. The costs of a streaming query
@@ -60,7 +60,7 @@ class Taken(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way of reading so many rows; ``prepare`` is not measured."""
+    """A query over the given number of rows; ``prepare`` is not measured."""
 
     rows: int
     read: Callable[[], None]
@@ -68,7 +68,7 @@ class Way(NamedTuple):
 
 
 def queues_of(exchange: str, queues: int = 4) -> list[str]:
-    """The names of an exchange's queues."""
+    """Names of an exchange's queues."""
     return [f"{exchange}-{number}" for number in range(queues)]
 
 
@@ -92,7 +92,7 @@ def publish(port: int, count: int, exchange: str = EXCHANGE) -> None:
 
 
 def from_table(spark: SparkSession, broker: BrokerProcess, exchange: str, columns: str | None = COLUMNS) -> None:
-    """A batch read: nothing is consumed."""
+    """A batch read, without consuming."""
     _unread(_source(spark.read, broker, exchange, columns).load())
 
 
@@ -125,7 +125,7 @@ def from_pika(spark: SparkSession, broker: BrokerProcess, exchange: str) -> None
 
 
 def to_exchange(spark: SparkSession, broker: BrokerProcess, count: int) -> float:
-    """Rows a second published by the sink, persistent."""
+    """Rows per second published by the sink, persistent."""
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
     began = time.perf_counter()
     writer = _rows(spark, count).write.format("jumpmq").mode("append")
@@ -196,7 +196,7 @@ def _empty(port: int, exchange: str) -> None:
 
 
 def in_turns(ways: dict[str, Way], rounds: int, broker: BrokerProcess) -> dict[str, list[Taken]]:
-    """Cost of each query in each round. Each round starts with a different query; warm-up rounds do not count."""
+    """Cost of every query in every round. Each round starts with a different query; warm-up rounds do not count."""
     taken: dict[str, list[Taken]] = {title: [] for title in ways}
     titles = list(ways)
     for number in range(WARM_ROUNDS + rounds):
@@ -297,7 +297,7 @@ BESIDE = {
 
 
 def main() -> None:
-    """Measure and print each query, and its ratio to its baselines."""
+    """Measure and print all queries, with ratios to their baselines."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with contextlib.ExitStack() as stack:

@@ -28,7 +28,7 @@ from jumpmq.spark.pipelines.tables import bucket_tests
 
 KEYS = 50_000_000
 PARTITION = 1_000_000
-"""Generated keys of a partition: so many are grouped in memory."""
+"""Generated keys per partition, grouped in memory."""
 
 
 class Memory(threading.Thread):

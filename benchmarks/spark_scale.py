@@ -1,10 +1,10 @@
-"""A thousand queues through Spark on a cluster of several workers, with the memory of every process.
+"""A thousand queues through Spark on a cluster of several workers, with the memory of all processes.
 
     python -m benchmarks.spark_scale [MESSAGES] [QUEUES] [WORKERS]
 
-10,000,000 messages, 1,000 queues and 3 workers unless given. Spark is a standalone cluster on this machine, each worker
-with one executor of one core. The sink publishes the messages, a batch reads them, and a streaming query takes them in
-micro-batches of a million into Parquet. Memory is resident, sampled each half second; the highest is given.
+By default 10,000,000 messages, 1,000 queues and 3 workers. Spark is a standalone cluster on this machine; a worker has
+one executor of one core. The sink publishes the messages, a batch reads them, and a streaming query moves them in
+micro-batches of a million into Parquet. Printed is the maximum of resident memory, sampled every half second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXECUTOR = "1g"
 
 
 class Memory(threading.Thread):
-    """The highest resident memory of broker, driver, executors and Python processes, by kind, in octets."""
+    """Maximum resident memory of broker, driver, executors and Python processes, by kind, in octets."""
 
     def __init__(self, broker: int) -> None:
         super().__init__(daemon=True)

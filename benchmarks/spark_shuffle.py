@@ -23,7 +23,7 @@ ROUNDS = 5
 
 
 def windowed(frame: DataFrame) -> float:
-    """Seconds to number the rows of each queue."""
+    """Seconds to number the rows of every queue."""
     began = time.perf_counter()
     frame.selectExpr("row_number() over (partition by queue order by id) as place").selectExpr("max(place)").collect()
     return time.perf_counter() - began

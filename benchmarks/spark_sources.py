@@ -36,7 +36,7 @@ class Nothing(DataSource):
 
 
 class ArrowFiles(DataSource):
-    """Record batches from files, one partition per file; a stream has all files in each micro-batch."""
+    """Record batches from files, one partition per file; a stream has all files in every micro-batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -103,14 +103,14 @@ class InMemory(DataSource):
 
 
 class InMemoryStreamReader(ArrowFilesStreamReader):
-    """Its files are numbers of rows."""
+    """Generates rows; its files are numbers of rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from made_rows(int(partition.value) // 2)
 
 
 class BareServer(DataSource):
-    """A micro-batch of the files that :func:`bare_server` has, a partition a file."""
+    """A micro-batch of the files of :func:`bare_server`, a partition per file."""
 
     @classmethod
     def name(cls) -> str:
@@ -135,7 +135,7 @@ class BareServerStreamReader(ArrowFilesStreamReader):
 
 
 def _serve(listener: socket.socket, contents: list[bytes]) -> None:
-    """Send the requested file to each client in turn."""
+    """Send the requested file to every client in turn."""
     while True:
         connection, _ = listener.accept()
         with connection:

@@ -35,7 +35,7 @@ def trickle(port: int, exchange: str, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure and print the delays for each number of queues."""
+    """Measure and print the delays for every number of queues."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     with JumpMQ() as broker, spark_read.local_spark() as spark:
         for queues in (4, 200, 1000):

@@ -29,7 +29,7 @@ from jumpmq.testing import HOST, JumpMQ
 ROWS = 400_000
 ROUNDS = 5
 SPARK_BATCH = 10_000
-"""Rows of a record batch that Spark gives a task (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
+"""Rows of a record batch from Spark (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
 
 WINDOW = 20_000
 """Maximum number of unconfirmed messages over AMQP."""
@@ -132,7 +132,7 @@ def rest(broker: JumpMQ) -> None:
 def in_turns(
     broker: JumpMQ, ways: dict[str, Callable[[], None]], rounds: int
 ) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Yield the times of each variant by round, in rotating order, after one warm-up round."""
+    """Yield the times of every variant by round, in rotating order, after one warm-up round."""
     titles = list(ways)
     for number in range(-1, rounds):
         first = number % len(titles)
@@ -144,7 +144,7 @@ def in_turns(
 
 
 def main() -> None:
-    """Measure and print each variant."""
+    """Measure and print every variant."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     plain, rich = batches(rows, properties=False), batches(rows, properties=True)

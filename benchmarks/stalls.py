@@ -53,7 +53,7 @@ class Watched(JumpMQ):
 
 
 class Stalls:
-    """A broker, a probe, and something long to do."""
+    """A broker, a probe, and long operations."""
 
     def __init__(self, broker: JumpMQ, count: int) -> None:
         self.broker = broker
@@ -139,7 +139,7 @@ class Stalls:
         return lambda: self.wait_for(GRAVE, self.count)
 
     def drain_from_disk(self) -> Callable[[], None]:
-        """Twice as many persistent messages of 1 KB; with a --memory-limit of 500MB most are on the disk alone."""
+        """Twice the number of persistent messages, of 1 KB; with a --memory-limit of 500MB most are on disk only."""
         self.declare()
         block = publication(QUEUE, bytes(1000), persistent=True) * BLOCK
         for _ in range(2 * self.count // BLOCK):
@@ -207,7 +207,7 @@ class Stalls:
         return act
 
     def commit_300_000(self) -> Callable[[], None]:
-        """300,000 persistent messages published and 300,000 acknowledged one by one, in one transaction."""
+        """A transaction of 300,000 persistent publishes and 300,000 single acknowledgements."""
         count = 300_000
         self.declare()
         self.declare(GRAVE)
@@ -251,7 +251,7 @@ class Stalls:
         return lambda: self._consume(100_000)
 
     def _consume(self, count: int) -> None:
-        """Receive as many messages of 100 octets."""
+        """Receive the given number of messages of 100 octets."""
         consumer = Connection(Address(self.broker.port))
         consumer.consume(QUEUE, auto_ack=True)
         octets = 0
@@ -289,7 +289,7 @@ class Stalls:
         return lambda: self.ask("DELETE", "vhosts/many")
 
     def make_10_000_shards(self) -> Callable[[], None]:
-        """Ten exchanges of 1,000 shards each, by one policy."""
+        """Ten exchanges with 10,000 shards, made by a policy."""
         self.ask("PUT", "vhosts/sharded")
         for number in range(10):
             self.ask("PUT", f"exchanges/sharded/x{number}", {"type": "x-modulus-hash", "durable": True})
@@ -297,7 +297,7 @@ class Stalls:
         return lambda: self.ask("PUT", "policies/sharded/shards", policy)
 
     def delete_60_000_bindings(self) -> Callable[[], None]:
-        """With their queue."""
+        """Delete a queue with 60,000 bindings."""
         self.declare()
         for number in range(60_000):
             self.connection.send(binding(QUEUE, "amq.direct", f"key {number}"))
@@ -326,7 +326,7 @@ class Stalls:
         return owner.close
 
     def copies_to_1_000_keys(self) -> Callable[[], None]:
-        """A message whose CC has as many keys, to a topic exchange with 300 patterns; ten times."""
+        """Publish a message with a CC header of 1,000 keys to a topic exchange with 300 patterns, ten times."""
         self.declare()
         for number in range(300):
             pattern = ".".join("a*#"[(number >> place % 9 & 1) + (place + number) % 2] for place in range(10))
@@ -358,7 +358,7 @@ def binding(queue: str, exchange: str, key: str) -> bytes:
 
 
 def publication(queue: str, octets: bytes, *, persistent: bool = False) -> bytes:
-    """The frames of a message to a queue."""
+    """Frames of a message to a queue."""
     header = struct.pack(">HHQH", 60, 0, len(octets), 0x1000 * persistent) + b"\2" * persistent
     publish = method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0")
     return publish + frame(HEADER, 1, header) + frame(BODY, 1, octets)

@@ -3,7 +3,7 @@
     python -m benchmarks.store [DIRECTORY] [--backlog N] [--singles N]
 
 The numbers depend on the disk below the directory (default: the current one), because every commit waits for a sync.
-The alternative to the log is measured as well: a row of SQLite for each queue and commit, with the bodies in one blob.
+The alternative to the log is measured as well: a row of SQLite for every queue and commit, with the bodies in one blob.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def log_commits(directory: Path, queues: int, count: int, size: int) -> Iterator
 
 
 def sqlite_commits(directory: Path, queues: int, count: int, size: int) -> Iterator[None]:
-    """Commits as blobs in SQLite, a row for each queue and commit."""
+    """Commits as blobs in SQLite, a row for every queue and commit."""
     directory.mkdir()
     connection = sqlite3.connect(directory / "store.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -101,7 +101,7 @@ def sqlite_commits(directory: Path, queues: int, count: int, size: int) -> Itera
 
 
 def compare_shapes(directory: Path) -> None:
-    """Commits of each shape, in the log and in SQLite in turn."""
+    """Commits of every shape, in the log and in SQLite in turn."""
     stores: dict[str, Callable[..., Iterator[None]]] = {"log": log_commits, "SQLite": sqlite_commits}
     for title, (queues, count, size, rounds) in SHAPES.items():
         runs = {

@@ -24,7 +24,7 @@ from benchmarks.queue_kinds import kind, method, publish, queues, short
 from jumpmq.testing import JumpMQ
 
 DEEP = 5000
-"""Publishes unconfirmed at most where many are."""
+"""Maximum number of unconfirmed publishes in the large window."""
 
 
 class Checkout(JumpMQ):
@@ -64,7 +64,7 @@ def confirmed(broker: JumpMQ, octets: list[bytes], n: int, window: int) -> Role:
 
 
 def sized(queue: str, size: int) -> bytes:
-    """A persistent publish of so many octets."""
+    """A persistent publish of the given size in octets."""
     octets = Messages("", size, 1, True).encode(0, 1, 131072)
     octets = octets.replace(method(1, 60, 40, b"\0\0" + short("") + short("0" * 10) + b"\0"), b"", 1)
     return method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0") + octets
@@ -86,7 +86,7 @@ LINES: dict[str, Callable[[JumpMQ], tuple[float, int]]] = {
     "queue, deep": lambda broker: (seconds(broker, "classic", 300_000, window=DEEP), 300_000),
     "queue, deep, 10 KB": lambda broker: (seconds(broker, "classic", 20_000, window=500, size=10_000), 20_000),
 }
-"""By title: seconds for so many commits or messages."""
+"""By title: seconds for a number of commits or messages."""
 
 
 def main() -> None:

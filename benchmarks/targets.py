@@ -69,7 +69,7 @@ class Scenario:
 
     @property
     def title(self) -> str:
-        """The arguments as typed."""
+        """Arguments of the command line."""
         return " ".join(self.arguments)
 
 

@@ -46,7 +46,7 @@ class Watch:
 
 
 def longest(file: Path) -> float:
-    """The longest stretch since this was last asked, in seconds of processor time."""
+    """Longest slice since the last call, in seconds of processor time."""
     with file.open("r+b") as opened:
         (seconds,) = LONGEST.unpack(opened.read(LONGEST.size))
         opened.seek(0)

@@ -38,11 +38,11 @@ LOADS = {
     "connections": ("connections", "-n", "300"),
 }
 TOGETHER = 20
-"""Messages confirmed together where 1,000 connections wait for one each; each worker has a share of them."""
+"""Messages confirmed together, where 1,000 connections wait for a confirm; workers share the number."""
 
 
 class Costs(NamedTuple):
-    """Microseconds of processor time: of one process for a message (or a connection), and of the parts of a hop."""
+    """Processor microseconds: of a single process per message (or connection), and of the parts of a hop."""
 
     plain: dict[str, float]
     tls: dict[str, float]
@@ -85,7 +85,7 @@ def main() -> None:
 
 @contextmanager
 def speaking_tls(processes: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
-    """A broker with so many processes for TLS, its port with TLS, and options of the load generator."""
+    """A broker with the given number of TLS processes, its port with TLS, and options of the load generator."""
     with tempfile.TemporaryDirectory() as folder:
         made = make_certificates(Path(folder))
         files = [
@@ -189,9 +189,9 @@ def away(workers: int) -> float:
 
 
 def wakes(wake: float, load: str, workers: int = 1) -> float:
-    """Cost per message of waking the receiver and the sender.
+    """Cost per message of two wakeups, shared by the messages of a read of a busy connection.
 
-    One read of a busy connection has that number of messages, small ones for each worker.
+    Small messages arrive in a batch per worker.
     """
     return 2 * wake * workers / RUN if load == "small" else 2 * wake / (LARGE_READ_SIZE // LARGE)
 
@@ -225,13 +225,13 @@ def one_worker_with_queues(costs: Costs, workers: int) -> float:
 
 
 def confirmed_singly(costs: Costs, workers: int) -> float:
-    """Confirms are gathered in each worker and in each pair of workers, so batches shrink."""
+    """Confirms are gathered in every worker and in each pair of workers, so batches shrink."""
     hop = costs.enqueue["small"] + 2 * costs.wake / max(1.0, TOGETHER / workers**2)
     return workers * costs.plain["singly"] / (costs.plain["singly"] + away(workers) * hop)
 
 
 def tls_random(load: str) -> Line:
-    """As with random placement, where reading takes so much more."""
+    """Random placement, with TLS in addition to reading."""
 
     def line(costs: Costs, workers: int) -> float:
         return workers * costs.tls[load] / (costs.tls[load] + away(workers) * both_ways(costs, load, workers))

@@ -1,10 +1,10 @@
-"""The store's writing thread in C beside its reference implementation in Python, and three ways to a CRC-32.
+"""The store's writing thread in C next to its reference implementation in Python, and three ways to compute a CRC-32.
 
     python -m benchmarks.writing_threads [--commits COMMITS]
 
-Both threads write and sync the same commits, in turn, to a file of this directory's disk. A Python thread counts beside
-them: its share of an idle count says how much of the interpreter a writing thread leaves, its longest gap how long it
-stands still. Processor time is measured without it.
+Both threads write and sync the same commits, in turn, to a file on this directory's disk. A Python thread counts
+meanwhile: its rate relative to an idle count is the share of the interpreter left by a writing thread, its longest gap
+the longest pause. Processor time is measured without the counter.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def commit(number: int, messages: int, octets: int) -> Commit:
 
 
 def measure(kind: str, file: int, commits: int, messages: int, octets: int) -> tuple[float, float, float]:
-    """Return processor time a commit in milliseconds, counts a second, and the longest gap in milliseconds."""
+    """Return processor milliseconds per commit, counts per second, and the longest gap in milliseconds."""
     readable, writable = os.pipe()
     thread = _worker.Worker(writable) if kind == "C" else worker.Worker(writable, Files())
     writes = [worker.Write(file, 0, commit(number, messages, octets), 7, None) for number in range(commits)]
@@ -86,7 +86,7 @@ def measure(kind: str, file: int, commits: int, messages: int, octets: int) -> t
 
 
 def idle() -> float:
-    """Return the counts a second without a writing thread."""
+    """Return the counts per second without a writing thread."""
     counter = Counter()
     counter.start()
     time.sleep(0.5)

@@ -62,7 +62,7 @@ def sample(rng: random.Random) -> bytes:
 
 
 def damaged(octets: bytes, rng: random.Random) -> bytes:
-    """The stream with a few changes: bits, numbers where numbers may lie, pieces taken out, doubled or moved."""
+    """The stream with a few changes: bits, integers at aligned offsets, pieces cut out, doubled or moved."""
     found = bytearray(octets)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         place = rng.randrange(len(found)) if found else 0

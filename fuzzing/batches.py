@@ -1,9 +1,9 @@
 """Kills and stops the processes of a broker while batches are published over HTTP, and counts every row.
 
-``python -m fuzzing.batches --seconds 60 --workers 3``: two writers publish numbered rows in chunks, as Spark's sink
-does, one to queues of all homes by their names, one to a hash exchange over others, and try again where no answer
-comes, while processes, also the supervisor, are killed (SIGKILL) and stopped (SIGSTOP) at random. Afterwards each row
-has to be in its queue once, and the rows of a queue in the order of publishing.
+``python -m fuzzing.batches --seconds 60 --workers 3``: two writers publish numbered rows in chunks, as Spark's sink,
+the first to queues of all homes by name, the second to a hash exchange over further queues, with retries, while
+processes, including the supervisor, are killed (SIGKILL) and stopped (SIGSTOP) at random. Afterwards every row must be
+in its queue exactly once, and the rows of a queue in the order of publishing.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import BrokerAddress
 
 QUEUES = 6
-"""Of each writer."""
+"""Queues per writer."""
 
 CHUNK = 200
 """Maximum number of rows in a request."""

@@ -1,13 +1,12 @@
-"""Sends damaged bodies to the management port of a live broker, and watches how long another client waits meanwhile.
+"""Sends damaged bodies to the management port of a live broker, and measures the latency of a bystander meanwhile.
 
     python -m fuzzing.bodies --seconds 600
 
-The broker is a process of its own. Arrow streams (:mod:`fuzzing.arrow`) and JSON are damaged, or well-formed and large,
-and sent by an administrator, by a user who may do little, and by one who may do nothing. A bystander, another process,
-publishes messages and gets them, persistent and transient ones by turns. What is found: an answer of 500 and above, no
-answer, memory more than 100 MB above where it was, a bystander that waited longer than ``--wait`` seconds. The exit
-status is 1 then. On a machine that does other work the bystander waits for that too: its waits at an idle broker are
-printed first.
+The broker is a separate process. Arrow streams (:mod:`fuzzing.arrow`) and JSON are damaged, or well-formed and large,
+and sent by an administrator, by a user with few permissions, and by a user with none. A bystander, another process,
+publishes and gets messages, persistent and transient in turn. Failures are: a status of 500 or more, a missing answer,
+a growth of more than 100 MB, a latency of the bystander of more than ``--wait`` seconds. The exit status is then 1.
+Other load of the machine affects the bystander, too: its latency at an idle broker is printed first.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Run:
         self._over = threading.Event()
 
     def go(self, seconds: float) -> None:
-        """Send damaged bodies for so long."""
+        """Send damaged bodies for the given seconds."""
         self._make_users()
         context = multiprocessing.get_context("spawn")
         waits: multiprocessing.queues.Queue[tuple[int, float] | None] = context.Queue()
@@ -135,7 +134,7 @@ class Run:
             self.found.append(f"memory grew by {(after - before) / 1e6:.0f} MB")
 
     def described(self) -> str:
-        """The bystander's waits in words."""
+        """The bystander's latencies in words."""
         found = []
         for mode, kind in ((1, "transient"), (2, "persistent")):
             waits = sorted(self.waits[mode])

@@ -36,11 +36,11 @@ class Wait:
 
 @dataclass(slots=True)
 class Bystander:
-    """Publishes a transient message and gets it, again and again, from now on.
+    """Publishes and gets transient messages in turn, from its creation on.
 
     Args:
-        port: the broker's.
-        pid: the broker's process.
+        port: port of the broker.
+        pid: process id of the broker.
     """
 
     port: int
@@ -68,7 +68,7 @@ class Bystander:
 
 
 def described(waits: list[Wait]) -> str:
-    """The waits in words."""
+    """The latencies in words."""
     taken = sorted(1000 * one.seconds for one in waits) or [0.0]
     late = taken[int(len(taken) * 0.999)]
     return f"median {taken[len(taken) // 2]:.1f} ms, 99.9 % {late:.0f}, longest {taken[-1]:.0f}"

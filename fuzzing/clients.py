@@ -42,7 +42,7 @@ class ReconnectingClient(threading.Thread):
             time.sleep(0.1)
 
     def connect(self) -> Any:
-        """A connection."""
+        """Open a connection."""
         parameters = pika.ConnectionParameters(
             "127.0.0.1", self._port(), heartbeat=4, blocked_connection_timeout=10, socket_timeout=5
         )

@@ -51,16 +51,16 @@ WORKER_STRIKES = "kill worker", "kill worker", "kill supervisor"
 NETWORK_STRIKES = ("lose what comes", "lose what goes", "lose both", "lose both", "fill disk", "kill node", "stop node")
 ETCD_STRIKES = ("kill etcd", "stop etcd", "slow etcd", "no quorum")
 LASTING = (0.2, 1.0, 1.0, 7.0, 7.0, 13.0)
-"""Seconds; a link is taken for broken after five, a node for dead after ten."""
+"""Seconds; a link counts as broken after five, a node as dead after ten."""
 
 AT_ONCE = 2
-"""Blows."""
+"""Maximum number of concurrent failures."""
 
 PATIENCE = 90.0
-"""Seconds for all to be well again at the end."""
+"""Timeout in seconds for the recovery at the end."""
 
 DISK_BYTES = 400 << 20
-"""Of a node's disk in memory."""
+"""Size of a node's disk in memory."""
 
 
 class Definer(Client):
@@ -127,7 +127,7 @@ def disk(directory: Path) -> Iterator[None]:
 
 
 def fill(directory: Path, seconds: float) -> None:
-    """Leave no room on a disk for so long."""
+    """Fill a disk for the given seconds."""
     filling = directory / "filling"
     with contextlib.suppress(OSError), filling.open("wb", buffering=0) as file:
         while True:
@@ -205,10 +205,10 @@ class Cluster:
         return f"{kind} ({seconds:g} s)"
 
     def mended(self) -> None:
-        """Wait until nothing more is under way.
+        """Wait until all failures have ended.
 
         Raises:
-            BrokerError: a node has not started again.
+            BrokerError: a node has not restarted.
         """
         for blow in self._hit.values():
             blow.result()
@@ -269,7 +269,7 @@ class Cluster:
                     time.sleep(0.05)
 
     def lasting_differences(self) -> list[str]:
-        """As :meth:`differences`, once nothing is on its way any more: moves end by themselves."""
+        """As :meth:`differences`, after all running moves have ended."""
         until = time.monotonic() + PATIENCE
         while (told := self.differences()) and time.monotonic() < until:
             time.sleep(0.5)
@@ -363,7 +363,7 @@ def more_is_confirmed(ledger: Ledger, queues: list[str]) -> bool:
 
 
 def all_is_consumed(ledger: Ledger) -> bool:
-    """Wait until all that was confirmed is acknowledged, or nothing more is for long."""
+    """Wait until all confirmed messages are acknowledged, or until progress ends."""
     before, until = -1, time.monotonic() + PATIENCE
     while time.monotonic() < until:
         with ledger.lock:

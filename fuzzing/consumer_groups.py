@@ -83,9 +83,9 @@ class Brokers:
     """A broker alone, or the nodes of a cluster.
 
     Args:
-        nodes: how many.
+        nodes: number of nodes.
         arguments: of ``jumpmq serve``.
-        ends: closes what is started.
+        ends: closes started processes.
     """
 
     def __init__(self, folder: Path, nodes: int, arguments: Sequence[str], ends: contextlib.ExitStack) -> None:
@@ -148,7 +148,7 @@ class Brokers:
             os.kill(chance.choice(found), signal.SIGKILL)
 
     def mended(self) -> None:
-        """Wait until all serve."""
+        """Wait until all brokers serve."""
         if self._stopped is not None:
             self._stopped.join()
         self.wake(float("inf"), lambda: None)
@@ -214,7 +214,7 @@ class Members:
             os.write(self._written, f"gone {name}\n".encode())
 
     def end(self, name: str) -> None:
-        """Kill one."""
+        """Kill a member."""
         self._wake_at.pop(name, None)
         os.write(self._written, f"gone {name}\n".encode())
         process = self.all.pop(name)
@@ -222,7 +222,7 @@ class Members:
         process.wait()
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all members."""
         for name in list(self.all):
             self.end(name)
         os.close(self._written)
@@ -324,12 +324,12 @@ def run(
     kill_workers: bool = False,
     change_rings: bool = False,
 ) -> Checker:
-    """Use a broker, or a cluster, for so long.
+    """Use a broker, or a cluster, for the given seconds.
 
     Args:
-        interval: seconds between two blows, about.
-        kill_broker, kill_workers: whether a broker is killed as a whole, or a process of it.
-        change_rings: whether queues are bound and unbound.
+        interval: mean seconds between two failures.
+        kill_broker, kill_workers: kill a whole broker, or a process of a broker.
+        change_rings: bind and unbind queues.
     """
     chance = random.Random(seed)
     published: dict[str, int] = {}

@@ -85,7 +85,7 @@ FAIL_STOP = "jumpmq.store.errors.Unsynced"
 """Text of the log after a failed sync, which ends the process (R9)."""
 
 OF_SEVERAL = ("kill worker", "kill supervisor")
-"""Of nodes with several processes."""
+"""Failures of nodes with several processes."""
 
 LINKS = "25672"
 """Link port of every node, at the node's own address."""
@@ -97,10 +97,10 @@ PACE = 0.004
 """Seconds between two messages of a publisher."""
 
 MOST_OCTETS = 12_000
-"""Of a body: a segment of the log is full after half a minute."""
+"""Octets of a body: a segment of the log is full after half a minute."""
 
 PATIENCE = 120.0
-"""Seconds for all to be well again at the end: leadership returns to its seat after half a minute."""
+"""Timeout in seconds for the recovery at the end: leadership returns to its seat after half a minute."""
 
 
 class Node(JumpMQ):
@@ -137,7 +137,7 @@ class Node(JumpMQ):
         return run_as(self.number, command) if self._cut else command
 
     def launch(self) -> None:
-        """Start the process, without waiting for its port: a follower opens none."""
+        """Start the process, without waiting for its port: a follower opens no port."""
         source = str(Path(__file__).parents[1] / "src")
         told = self.log.read_bytes() if self.log.exists() else b""
         self._launch([*self.command, "serve", "--data-dir", str(self.data_dir), "--node", self.node, *self._arguments],
@@ -148,7 +148,7 @@ class Node(JumpMQ):
         self.is_hit = self.may_end = False
 
     def ended(self) -> bool:
-        """True if the process has ended by itself."""
+        """Return true if the process has ended by itself."""
         return not self.is_hit and self._process is not None and self._process.poll() is not None
 
     def down(self) -> None:
@@ -163,7 +163,7 @@ class Node(JumpMQ):
                 os.kill(pid, signal.SIGABRT)
 
     def signal(self, number: int) -> None:
-        """Send all processes of the node a signal."""
+        """Send a signal to all processes of the node."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -270,7 +270,7 @@ class Consumer(Client):
         self.cancelled = True
 
     def arguments(self) -> dict[str, Any] | None:
-        """Of ``basic.consume``."""
+        """Arguments of ``basic.consume``."""
         return None
 
     def take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -281,7 +281,7 @@ class Consumer(Client):
 
 
 class Reader(Consumer):
-    """Reads a stream, from where the connection before has ended or, now and then, from its begin."""
+    """Reads a stream from the end of the previous connection or, now and then, from its beginning."""
 
     def __init__(self, *given: Any, queue: str) -> None:
         super().__init__(*given, queue=queue)
@@ -337,7 +337,7 @@ class Cluster:
         }
 
     def want(self, home: int, copies: int) -> None:
-        """Change the number of copies, once etcd answers."""
+        """Change the number of copies, after etcd answers."""
 
         async def ask() -> None:
             client = Etcd([self._member.url])
@@ -387,7 +387,7 @@ class Cluster:
         self._kill(self._some(3))
 
     def _kill_again(self) -> None:
-        """Before leadership returns."""
+        """Kill a node three times, before leadership returns."""
         nodes = self._some(1)
         for _ in range(3):
             self._kill(nodes)
@@ -548,7 +548,7 @@ class Cluster:
     # --- looks ---
 
     def watch(self, stop: threading.Event) -> None:
-        """Restart processes that have ended by themselves, and note them."""
+        """Restart processes that have ended unexpectedly, and note their ends."""
         while not stop.wait(0.3):
             for node in self.nodes:
                 if node.ended():
@@ -560,9 +560,9 @@ class Cluster:
                     node.launch()
 
     def is_well(self) -> str:
-        """Return what is not well yet; empty where all homes have all copies.
+        """Return the unfinished recoveries; empty when all homes have all copies.
 
-        A home whose node was hit three times is led by another one for an hour; the node opens no ports meanwhile.
+        After three failures of its node, a home has another leader for an hour; the node opens no ports meanwhile.
         """
         try:
             found = self.configurations()
@@ -705,7 +705,7 @@ def run(
 
 
 def answers(node: Node) -> bool:
-    """True if a node takes clients."""
+    """Return true if a node accepts clients."""
     with contextlib.suppress(*GONE):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port, socket_timeout=2)).close()
         return True

@@ -1,10 +1,10 @@
-"""Has calls for a broker's files fail under load, and counts every message.
+"""Makes system calls for a broker's files fail under load, and counts every message.
 
 ``python -m fuzzing.disks --seconds 600``: clients publish with confirms, consume, reject, declare and delete, as in
-``fuzzing.workers``, while calls for files of the data directory fail, one or all for a while, at random: full disks
-and quotas, errors, a disk that is read only, writes that are short, no descriptors. A library that is preloaded below
-the broker does that (``faulty_disk.c``; it takes a C compiler). Once the disk is well again everybody has to go on, or
-the broker has ended with a line that says why. Nothing that was confirmed may be missing after a kill.
+``fuzzing.workers``, while calls for files of the data directory fail, once or for a while, at random: full disks and
+quotas, errors, a read-only disk, short writes, no descriptors. The failures are injected by a library preloaded into
+the broker (``faulty_disk.c``, which requires a C compiler). After the disk has recovered, all clients must make
+progress, or the broker must have ended with a log line of the reason. No confirmed message may be missing after a kill.
 """
 
 import argparse
@@ -100,12 +100,12 @@ class Churner(Client):
 
 
 class Run:
-    """One run.
+    """A run.
 
     Attributes:
-        found: what is wrong, in words.
-        rounds: how often the disk has failed.
-        ledger: what was published, confirmed and received.
+        found: failures, in words.
+        rounds: number of injected failures.
+        ledger: published, confirmed and received messages.
     """
 
     def __init__(self, directory: Path, seed: int) -> None:

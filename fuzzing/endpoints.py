@@ -29,7 +29,7 @@ from jumpmq.testing import JumpMQ
 QUEUES = 2000
 TALKERS = 2
 LARGE = 0.05
-"""The share of large requests."""
+"""Fraction of large requests."""
 
 
 class Run:

@@ -17,10 +17,10 @@ SLOW = -1
 """Instead of an error number: calls succeed after a delay."""
 
 FAILED, DELAY = 48, 52
-"""Places in the control page."""
+"""Offsets in the control page."""
 
 RECORD = struct.Struct("=iiqqii")
-"""Of the journal: kind, padding, place, size of the file before, lengths of path and octets."""
+"""Header of a journal record: kind, padding, position, earlier size of the file, lengths of path and octets."""
 
 
 def is_available() -> bool:
@@ -57,7 +57,7 @@ class FaultyDisk:
 
     @property
     def environment(self) -> Mapping[str, Path]:
-        """Of the broker's process."""
+        """Environment of the broker's process."""
         settings = {
             "LD_PRELOAD": self._library,
             "FAULTY_DIRECTORY": self._data,

@@ -1,11 +1,11 @@
-"""Fuzzes the compiled kernel of the wire format, guided by its coverage and watched by AddressSanitizer.
+"""Fuzzes the compiled kernel of the wire format, guided by its coverage, under AddressSanitizer.
 
     python -m fuzzing.frames --seconds 60
 
-The kernels are built by clang into a directory that goes at the end, and run by atheris (libFuzzer) in a process of
-their own. It begins with what clients say (:mod:`fuzzing.sockets`), and changes it as coverage tells. Each input is
-parsed; what was published is encoded as deliveries, and their frames must be whole again; the plain twin must have
-found the same. The exit status is 1 if something was found; the input is then printed in base64.
+The kernels are built by clang into a temporary directory, and run by atheris (libFuzzer) in a separate process. The
+initial inputs are conversations of clients (:mod:`fuzzing.sockets`), changed as coverage suggests. An input is parsed;
+published messages are encoded as deliveries, whose frames must be complete; the reference implementation must agree.
+The exit status is 1 after a failure, and the input is printed in base64.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def missing() -> str:
 
 
 def fuzz(seconds: int) -> subprocess.CompletedProcess[str]:
-    """Build, and fuzz for so long."""
+    """Build the kernel, and fuzz for the given seconds."""
     with tempfile.TemporaryDirectory() as directory:
         library, corpus = Path(directory, "library"), Path(directory, "corpus")
         build(library)
@@ -69,7 +69,7 @@ def fuzz(seconds: int) -> subprocess.CompletedProcess[str]:
 
 
 def build(library: Path) -> None:
-    """A copy of the package with the kernel of the wire format built for fuzzing, and no other."""
+    """Return a copy of the package in which only the kernel of the wire format is built, for fuzzing."""
     shutil.copytree(ROOT / "src", library, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     subprocess.run(
         [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", "-3", str(KERNEL)],
@@ -111,7 +111,7 @@ def look(data: bytes, twin: bool) -> None:
     """Parse an input, and compare.
 
     Raises:
-        AssertionError: something is not as it must be.
+        AssertionError: a wrong result.
     """
     from jumpmq.amqp import _kernel, _reference
 
@@ -144,7 +144,7 @@ def plain(events: list[Any]) -> list[Any]:
 
 
 def inside(arguments: list[str]) -> None:
-    """Fuzz until the time is over; does not return."""
+    """Fuzz until the deadline; does not return."""
     import atheris
 
     count = 0

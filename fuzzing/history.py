@@ -1,20 +1,20 @@
-"""Checks a recorded history of publishes and deliveries; imports nothing of the broker.
+"""Checks a recorded history of publishes and deliveries, without imports of the broker.
 
     python -m fuzzing.history FILE
 
-A history is a list of operations in the order in which clients saw them, one JSON list a line in a file:
+A history is a list of operations in the order of the clients' observation, a JSON list per line of a file:
 
 ==============================================  ======================================================================
 ``sent, QUEUE, PUBLISHER, NUMBER``              a publish is about to be written; numbers of a publisher ascend
-``confirmed, QUEUE, PUBLISHER, NUMBER``         the broker has confirmed it
-``got, QUEUE, PUBLISHER, NUMBER, REDELIVERED``  a delivery of a queue has come
-``acknowledged, QUEUE, PUBLISHER, NUMBER``      it is settled
+``confirmed, QUEUE, PUBLISHER, NUMBER``         the broker has confirmed the publish
+``got, QUEUE, PUBLISHER, NUMBER, REDELIVERED``  a delivery of a queue has arrived
+``acknowledged, QUEUE, PUBLISHER, NUMBER``      the delivery is acknowledged
 ``read, STREAM, PUBLISHER, NUMBER, OFFSET``     a reader of a stream got a message at an offset
 ``reads, STREAM, OFFSET``                       a reader of a stream begins at an offset
 ==============================================  ======================================================================
 
-A publisher is a connection: it sends each number once, and ends with its connection. Which message waits between two
-others of its publisher is therefore known.
+A publisher is a connection: it sends a number once, and ends with its connection. Hence the messages between two
+messages of a publisher are known.
 """
 
 import json

@@ -154,14 +154,14 @@ def put_right(port: int) -> None:
 
 
 def read_messages(port: int) -> None:
-    """Read a queue once as Arrow: the broker loads pyarrow then, which takes 90 MB and stays."""
+    """Read a queue once as Arrow, so that the broker loads pyarrow, which takes 90 MB permanently."""
     _put(port, "/api/queues/%2F/fuzzed", {})
     with urlopen(_request(port, "GET", "/api/queues/%2F/fuzzed/messages")):
         pass
 
 
 def endpoints(port: int) -> list[tuple[str, str, list[str]]]:
-    """Method, path and keys of the body of all that the API describes, and of the page and the metrics."""
+    """Method, path and body keys of all described endpoints, and of the page and the metrics."""
     with urlopen(_request(port, "GET", "/api/openapi.json")) as answer:
         described = json.load(answer)["paths"]
     found = [

@@ -51,7 +51,7 @@ class Run:
         self._read = 0
 
     def go(self, seconds: float) -> None:
-        """Fuzz for so long."""
+        """Fuzz for the given seconds."""
         management.make_users(self._broker.http_port)
         management.read_messages(self._broker.http_port)
         threads = [threading.Thread(target=self._converse, args=(number,)) for number in range(TALKERS)]
@@ -91,7 +91,7 @@ class Run:
             self.found.append(f"the broker had {before[1]} descriptors open, and then {after[1]}")
 
     def _holds(self) -> tuple[int, int]:
-        """Octets of memory, and open descriptors, with no message in any queue."""
+        """Octets of memory, and open descriptors, with empty queues."""
         management.clear(self._broker.http_port)
         processes = [self._broker.pid, *children(self._broker.pid)]
         descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes)
@@ -135,7 +135,7 @@ class Run:
 
 
 def fuzz(seconds: float, seed: int, workers: int = 1) -> Run:
-    """Fuzz a broker of its own, with so many processes, for so long."""
+    """Fuzz a new broker with the given number of processes for the given seconds."""
     with JumpMQ(arguments=["--workers", str(workers)]) as broker:
         run = Run(broker, seed)
         run.go(seconds)

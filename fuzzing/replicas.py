@@ -1,11 +1,11 @@
-"""Walks through simulated worlds of replicas: networks, disks, clocks and etcd fail, and each invariant is looked at.
+"""Walks through simulated worlds of replicas with failing networks, disks, clocks and etcd, and checks all invariants.
 
     python -m fuzzing.replicas --seconds 600
     python -m fuzzing.replicas --timed --seed 17 --count 1
 
-The replicas are the classes of ``jumpmq.replication``; ``tests/replication/world.py`` is what surrounds them. A walk
-that is wrong is told with its seed, which walks it again. ``python -m tests.replication.search`` tries each history of
-a few commits and failures instead. The exit status is 1 where something is wrong.
+The replicas are the classes of ``jumpmq.replication``; ``tests/replication/world.py`` is their environment. A failing
+walk is printed with its seed, which reproduces it. ``python -m tests.replication.search`` searches all histories of a
+few commits and failures instead. The exit status is 1 after a failure.
 """
 
 import argparse
@@ -15,13 +15,13 @@ import time
 from tests.replication.walks import Found, walk
 
 STEPS, TIMED_STEPS = 1000, 2000
-"""Of a walk, before all is mended."""
+"""Steps of a walk, before all failures end."""
 
 
 def walks_of(
     seed: int, count: int | None, *, timed: bool, steps: int | None = None, seconds: float = float("inf")
 ) -> Found:
-    """So many walks, or as many as the time allows, up to the first that is wrong."""
+    """Walk the given number of times, or until the time is over, up to the first failure."""
     return walk(seed, count, steps=steps or (TIMED_STEPS if timed else STEPS), timed=timed, seconds=seconds)
 
 

@@ -3,10 +3,10 @@
     python -m fuzzing.schedules --seconds 600
     python -m fuzzing.schedules --only nodes --seed 17 --count 1
 
-The broker's own logs of changes run over simulated links, disks and an etcd; a scheduler chooses what happens next.
-Four simulations take turns: the homes agree whatever breaks, with workers and with nodes, and what clients of each are
-answered could have come from one broker. A schedule that fails is told with its seed, which plays it again, and with
-the fewest steps that fail. The exit status is 1 then.
+The broker's own logs of changes run over simulated links, disks and an etcd; a scheduler chooses the next event. Four
+simulations take turns: with workers and with nodes, the homes agree under all failures, and the clients' answers are
+possible answers of a single broker. A failing schedule is printed with its seed, which replays it, and with the fewest
+failing steps. The exit status is then 1.
 """
 
 import argparse

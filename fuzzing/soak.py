@@ -1,17 +1,17 @@
-"""Uses a live broker in every way at once, and watches that a bystander's confirms go on.
+"""Uses a live broker in every way at once, and verifies a bystander's confirms.
 
     python -m fuzzing.soak --seconds 600
     python -m fuzzing.soak --seconds 600 --workers 2
     python -m fuzzing.soak --connections 100000
 
-The broker is a process of its own, or several, with a data directory. Clients, each a process, share a few queues of
+The broker is one or several separate processes, with a data directory. Clients, a process each, share a few queues of
 every kind: they declare, bind, publish, get, consume, purge, delete, in transactions and with confirms, and every now
-and then one is killed. Meanwhile a bystander publishes a persistent message every 10 ms and waits for its confirm. What
-is found: a confirm that does not come, a client that is answered with an error that it did not earn, an error in the
-log, a broker that ended. The exit status is 1 then.
+and then a client is killed. Meanwhile a bystander publishes a persistent message every 10 ms and waits for its confirm.
+Failures are: a missing confirm, an error without a cause in the client's own requests, an error in the log, an ended
+broker. The exit status is then 1.
 
-With `--connections` so many connections with TLS come and go instead, of clients, HTTPS and strangers at a node's link
-port; the broker's memory must not be more than 10 MB above where it was after a twentieth as many.
+With `--connections` the given number of TLS connections is opened and closed instead, of clients, HTTPS and unknown
+peers at a node's link port; the broker's memory must not be more than 10 MB above the value after a twentieth of them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Client:
         """Use connection after connection.
 
         Raises:
-            AMQPError: the broker has ended one for no reason.
+            AMQPError: the broker closed a connection without reason.
         """
         while True:
             parameters = pika.ConnectionParameters("127.0.0.1", self._port, blocked_connection_timeout=PATIENCE)
@@ -205,7 +205,7 @@ class Run:
         self._started = 0
 
     def go(self, seconds: float) -> None:
-        """Use the broker for so long."""
+        """Use the broker for the given seconds."""
         for _ in range(CLIENTS):
             self._start_client()
         try:
@@ -272,7 +272,7 @@ def _patience() -> Iterator[None]:
 
 
 def soak(seconds: float, seed: int, workers: int = 1) -> Run:
-    """Use a broker of its own, of so many processes, for so long."""
+    """Use a new broker of the given number of processes, for the given seconds."""
     with JumpMQ(arguments=["--workers", str(workers)]) as broker:
         run = Run(broker, seed)
         run.go(seconds)

@@ -35,7 +35,7 @@ from jumpmq.amqp.properties import Properties
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 EVERY = 25
-"""Conversations between two looks at the broker."""
+"""Number of conversations between two checks of the broker."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def method(channel: int, one: m.Method) -> Frame:
 
 
 def publication(chance: random.Random, channel: int) -> list[Frame]:
-    """A publish of some size, with some properties, to some exchange."""
+    """A publish of random size, with random properties, to a random exchange."""
     body = chance.randbytes(chance.choice((0, 1, 20, 5000, 200_000)))
     properties = Properties(
         delivery_mode=chance.choice((None, 1, 2)),
@@ -234,10 +234,10 @@ def check(port: int, complaints: Complaints) -> None:
 
 
 def fuzz(seconds: float, seed: int) -> int:
-    """Fuzz a broker for so long; returns how many conversations were held.
+    """Fuzz a broker for the given seconds. Return the number of conversations.
 
     Raises:
-        AssertionError: something was found; the text says what, and with which seed and conversation.
+        AssertionError: a failure; the text has its description, seed and conversation.
     """
     complaints = Complaints()
     logging.getLogger().addHandler(complaints)
@@ -260,7 +260,7 @@ def fuzz(seconds: float, seed: int) -> int:
 
 
 def run(fuzz: Callable[[float, int], int], description: str) -> int:
-    """Fuzz as the command line says; return the exit status.
+    """Fuzz with the options of the command line. Return the exit status.
 
     Args:
         fuzz: takes the seconds and the seed, and returns the number of conversations.

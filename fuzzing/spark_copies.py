@@ -2,9 +2,9 @@
 
     python -m fuzzing.spark_copies --kills 3 --seed 7
 
-Numbered messages go through a node to queues and streams of all three nodes, each of them once, and a streaming query
-each takes those of the queues and of the streams into a Parquet table. The node that is killed, any but the feed's, is
-started again before the next one dies. At the end each number has to be in each table once.
+Numbered messages are published through a node to queues and streams of all three nodes, every message once. A streaming
+query reads the queues, and a second one the streams, into Parquet tables. A killed node, any but the publisher's,
+restarts before the next kill. At the end every number must be in both tables exactly once.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from jumpmq.spark.pipelines.session import session
 from jumpmq.testing.etcd import etcd
 
 PATIENCE = 240.0
-"""Seconds until three copies are in all sets, or all rows in a table."""
+"""Timeout in seconds until all sets have three copies, or a table has all rows."""
 
 KINDS = ("classic", "stream")
 
@@ -56,7 +56,7 @@ def start(spark: Any, kind: str, url: str, directory: Path) -> Any:
 
 
 def counted(spark: Any, kind: str, directory: Path) -> tuple[int, int, int]:
-    """Return how many rows a table has, of how many numbers, and from how many queues."""
+    """Return the number of rows of a table, of distinct numbers, and of queues."""
     table = spark.read.parquet(str(directory / kind))
     row = table.selectExpr("count(*)", "count(distinct body)", "count(distinct queue)").first()
     return int(row[0]), int(row[1]), int(row[2])

@@ -31,7 +31,7 @@ GROWTH = 50_000_000
 LOGIN = b"AMQP\x00\x00\x09\x01"
 REQUEST = b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
 TYPES = (20, 21, 22, 23, 24, 0, 255)
-"""Of records: change of cipher, alert, handshake, data, heartbeat, and none."""
+"""Types of records: change of cipher, alert, handshake, data, heartbeat, and invalid."""
 
 
 def records(octets: bytes) -> list[bytes]:
@@ -125,10 +125,10 @@ def check(broker: jumpmq.RunningBroker, complaints: Complaints) -> None:
 
 
 def fuzz(seconds: float, seed: int) -> int:
-    """Fuzz a broker for so long; returns how many conversations were held.
+    """Fuzz a broker for the given seconds. Return the number of conversations.
 
     Raises:
-        AssertionError: something was found; the text says what, and with which seed and conversation.
+        AssertionError: a failure; the text has its description, seed and conversation.
     """
     complaints = Complaints()
     logging.getLogger().addHandler(complaints)

@@ -24,7 +24,7 @@ BATCH = 50
 """Number of concurrent connections."""
 
 PATIENCE = 60.0
-"""Seconds for an answer."""
+"""Timeout in seconds for an answer."""
 
 FRAME = struct.Struct(">BHI")
 """Type, channel and size of a frame of AMQP."""
@@ -45,12 +45,12 @@ CLOSING = method(CLOSE, b"\0\xc8\0\0\0\0\0")
 
 
 class Clients:
-    """Makes connections to the ports of a broker.
+    """Opens connections to the ports of a broker.
 
     Args:
         amqps, https: the ports.
         context: trusts the broker's certificate.
-        links: the port where other nodes connect; None where there is none.
+        links: the port for links of nodes, or None.
     """
 
     def __init__(self, amqps: int, https: int, context: ssl.SSLContext, links: int | None = None) -> None:
@@ -123,7 +123,7 @@ def read_frame(client: socket.socket) -> bytes:
 
 
 def read(client: socket.socket, size: int) -> bytes:
-    """So many octets."""
+    """Read the given number of octets."""
     octets = b""
     while len(octets) < size:
         if not (part := client.recv(size - len(octets))):
@@ -144,7 +144,7 @@ def reset(client: socket.socket) -> None:
 
 
 def end_tls(client: socket.socket) -> None:
-    """Close TLS, and then the socket."""
+    """Close TLS, then the socket."""
     assert isinstance(client, ssl.SSLSocket)
     with suppress(OSError):
         client.unwrap()
@@ -152,7 +152,7 @@ def end_tls(client: socket.socket) -> None:
 
 
 def log_out(client: socket.socket) -> None:
-    """Close the connection of AMQP, TLS and the socket."""
+    """Close the AMQP connection, TLS and the socket."""
     client.sendall(CLOSING)
     read_frame(client)
     end_tls(client)
@@ -169,7 +169,7 @@ KINDS: Kinds = {
     "HTTPS": (Clients.asking, end_tls),
     "HTTPS, reset": (Clients.asking, reset),
 }
-"""How clients connect, and disconnect."""
+"""Functions that connect, and disconnect, clients."""
 
 LINKS: Kinds = {"link": (Clients.stranger, hang_up), "link, reset": (Clients.stranger, reset)}
 """Kinds of connections to the link port."""

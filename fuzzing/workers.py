@@ -1,11 +1,11 @@
 """Kills and stops the processes of a broker under load, and counts every message.
 
 ``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
-durable queues of all homes (classic, quorum, and a stream that a consumer group reads), which move from home to home,
-while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once, also as they
-start. Some messages are rejected, and consumed as dead letters. Nothing that was confirmed may be missing, messages of
-a queue come in the order of publishing, and twice only where ``redelivered`` says so or the publisher has published
-again; dead letters not more often than messages were rejected, unless they are marked.
+durable queues of all homes (classic, quorum, and a stream read by a consumer group), which move from home to home,
+while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once, also during
+the start. Some messages are rejected, and consumed as dead letters. No confirmed message may be missing, messages of a
+queue arrive in the order of publishing, and duplicates have ``redelivered`` or were published again; the number of
+unmarked dead letters does not exceed the number of rejections.
 """
 
 import argparse
@@ -47,7 +47,7 @@ SHOWN = {
 """Diagnostics of a stalled run: columns, by path of the API."""
 
 PACE = 0.003
-"""Seconds between two messages of a publisher, so that much else happens meanwhile also on two cores."""
+"""Seconds between two messages of a publisher, so that other work proceeds also on two cores."""
 
 
 class Ledger:
@@ -131,7 +131,7 @@ class Consumer(Client):
             connection.process_data_events(0.1)
 
     def arguments(self, queue: str) -> dict[str, Any] | None:
-        """Of `basic.consume`."""
+        """Arguments of `basic.consume`."""
         return None
 
     def take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -142,7 +142,7 @@ class Consumer(Client):
 
 
 class RejectingConsumer(Consumer):
-    """Consumes from queues of all kinds, and has every so many messages of classic queues dead-lettered first."""
+    """Consumes from queues of all kinds, and rejects a fixed fraction of the messages of classic queues at first."""
 
     def arguments(self, queue: str) -> dict[str, Any] | None:
         return {"x-consumer-group": "g", "x-stream-offset": "first"} if queue == STREAM else None
@@ -204,7 +204,7 @@ def served(workers: int, data_dir: Path) -> JumpMQ:
 
 
 class Striking:
-    """Hits the processes of a broker."""
+    """Kills and stops the processes of a broker."""
 
     def __init__(self, choose: random.Random, broker: JumpMQ) -> None:
         self._choose = choose

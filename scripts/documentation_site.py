@@ -82,7 +82,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, config: MkDocsConfig, **_: Any) -> str:
-    """Has the links lead to the copies; to a folder's first file, as a site lists no folders."""
+    """Redirect links to the copies; a link to a folder leads to its first file, as a site lists no folders."""
     root = Path(config.docs_dir).parent
 
     def copied(found: re.Match[str]) -> str:
@@ -95,7 +95,7 @@ def on_page_markdown(markdown: str, config: MkDocsConfig, **_: Any) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Writes `llms.txt`: the list of `docs/README.md`, with the links of the site."""
+    """Write `llms.txt`: the list of `docs/README.md`, with the links of the site."""
     listed = (Path(config.docs_dir) / "README.md").read_text()
     pages = [line for line in listed.splitlines() if line.startswith("- ")]
     pages = [re.sub(r"\]\((?:\.\./)?([^)#]+)\.md", r"](\1.html", line) for line in pages]

@@ -60,7 +60,7 @@ class Load:
             self.channel.queue_bind(queue, exchange, "1")
 
     def publish(self, name: str, rate: float, message: Callable[[], tuple[Any, ...]], vhost: str = "/") -> None:
-        """Publish so many messages a second: an exchange, a routing key and, maybe, headers."""
+        """Publish at a rate in messages per second: an exchange, a routing key and, optionally, headers."""
 
         def work() -> None:
             channel, began = self.connect(name, vhost), time.monotonic()
@@ -84,7 +84,7 @@ class Load:
         settle: Callable[[Channel, int], None] = lambda channel, tag: channel.basic_ack(tag),
         **arguments: object,
     ) -> None:
-        """Consume at most so many messages a second."""
+        """Consume at a maximum rate in messages per second."""
 
         def work() -> None:
             channel = self.connect(name, vhost)

@@ -20,7 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
 DRAWN = 1100
-"""Pixels across, at most."""
+"""Maximum width in pixels."""
 
 VIEWS = {
     "hot-key-ring": ("rings/%2F/orders.by-customer", 0),

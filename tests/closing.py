@@ -15,7 +15,7 @@ def is_open(connection: WireConnection) -> bool:
 
 
 def hear_a_close_by_the_broker(connection: WireConnection, queue: str, load: int) -> None:
-    """Publish one message, make a mistake, go on with so many messages of 4,000 octets, and hear of the mistake."""
+    """Publish a message, cause an error, continue with ``count`` messages of 4,000 octets, and receive the error."""
     publisher = connection.channel()
     publisher.confirm_select()
     publisher.publish("", queue, b"before")

@@ -4,5 +4,5 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """So many of `count` as the profile in use makes of 100."""
+    """Return `count`, scaled by the profile's number of examples relative to 100."""
     return max(1, count * settings().max_examples // 100)

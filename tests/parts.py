@@ -54,7 +54,7 @@ LONG = (
     "tests/broker/consumer_groups/test_hung_and_killed.py",
     "tests/test_documentation_site.py",
 )
-"""Parts of half a minute and more, the longest first; files whose tests are parts are named as a whole."""
+"""Parts of half a minute and more, the longest first; a file of separate parts is named as a whole."""
 
 
 def part(test: str) -> str:

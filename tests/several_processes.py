@@ -37,7 +37,7 @@ class SeveralProcesses(JumpMQ):
 
 
 def running(workers: int = 1, nodes: int = 1) -> JumpMQ:
-    """JumpMQ in so many processes, or of so many nodes."""
+    """JumpMQ in the given number of processes, or nodes."""
     if nodes > 1:
         return SeveralNodes(nodes, workers)
     return JumpMQ() if workers == 1 else SeveralProcesses(workers)

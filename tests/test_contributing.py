@@ -12,7 +12,7 @@ SOURCES = ROOT / "src" / "jumpmq"
 MEMBER = re.compile(r"(_?[A-Za-z]\w*)\.(\w+)")
 FILE = re.compile(r"[\w./-]+(?:\.(?:py|pyx|js|md|toml)|/)")
 PLACEHOLDER = re.compile(r"\b[A-Z]+\b")
-"""A part of a path to be chosen, as in ``cli/verbs/SUBJECT.py``."""
+"""A variable part of a path, as in ``cli/verbs/SUBJECT.py``."""
 
 
 def _quoted() -> set[str]:

@@ -475,7 +475,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def test_an_editable_install_compiles_nothing_again(tmp_path: Path) -> None:
-    """`scripts/install` has compiled the kernels in place before: pip's part does without a compiler."""
+    """`scripts/install` has compiled the kernels in place: pip's part requires no compiler."""
     program = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
     given = {"CC": "false", "JUMPMQ_KERNELS_BUILT": "1"}
     assert 'JUMPMQ_KERNELS_BUILT="1"' in (ROOT / "scripts" / "install").read_text()

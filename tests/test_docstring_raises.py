@@ -1,4 +1,4 @@
-"""Names under "Raises" in docstrings: each is a class of exceptions of the package, of Python or of a library."""
+"""Names under "Raises" in docstrings are exception classes of the package, of Python or of a library."""
 
 import ast
 import builtins

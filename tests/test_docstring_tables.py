@@ -1,4 +1,4 @@
-"""Tables in docstrings: a formatter of sentences that wraps a row breaks the table."""
+"""Tables in docstrings are intact: a formatter that wraps a row breaks the table."""
 
 import ast
 import re

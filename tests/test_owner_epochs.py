@@ -55,7 +55,7 @@ class Member:
         assert self._process.wait() == 0
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 

@@ -16,7 +16,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def program(first_line: str) -> str:
-    """The README's Python program that begins with this line."""
+    """The README's Python program with the given first line."""
     blocks: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     (found,) = [block for block in blocks if block.startswith(first_line)]
     return found

@@ -8,14 +8,14 @@ NODES = Path(__file__).parents[1] / "src" / "jumpmq" / "nodes"
 FILES = sorted(NODES.rglob("*.py"))
 
 MAX_METHODS = 35
-"""Methods of a class, without the constructor and without properties."""
+"""Maximum number of methods of a class, without the constructor and properties."""
 
 MAX_FILES = 12
-"""Python files of a folder."""
+"""Maximum number of Python files in a folder."""
 
 
 def is_property(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """True for a property, cached or not, and for a property's setter."""
+    """Return true for a property, cached or not, and for a property's setter."""
     names = {name for decorator in method.decorator_list for name in ast.unparse(decorator).split(".")}
     return not names.isdisjoint({"property", "cached_property", "setter"})
 

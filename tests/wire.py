@@ -1,7 +1,7 @@
-"""A small blocking AMQP 0-9-1 client that shows every frame, and can also speak badly.
+"""A small blocking AMQP 0-9-1 client that shows every frame, and can violate the protocol.
 
-Tests use it where a real client would hide what matters: the order of frames, the text of an error, octets that
-no client would send. Methods are those of `pamqp.commands`; everything else is written out here.
+Tests use it where a real client would hide the relevant part: the order of frames, the text of an error, octets that no
+client would send. Methods are those of `pamqp.commands`; the rest is written here.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ PATIENCE = 60.0
 
 
 class Closed(Exception):
-    """The broker closed something, with a reply code and text."""
+    """A close by the broker, with a reply code and text."""
 
     def __init__(self, code: int | None, text: str, class_id: int | None, method_id: int | None) -> None:
         assert code is not None  # pamqp allows its absence
@@ -56,7 +56,7 @@ class Hangup(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A method that carries a message: `basic.deliver`, `basic.get-ok` or `basic.return`."""
+    """A method with content: `basic.deliver`, `basic.get-ok` or `basic.return`."""
 
     method: Any
     properties: Basic.Properties
@@ -82,7 +82,7 @@ def content_header(body_size: int, properties: bytes = b"\0\0", *, class_id: int
 def dial(
     port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, preamble: bytes = b""
 ) -> "WireConnection":
-    """A connected socket to which nothing has been sent yet; with TLS, to the broker `localhost`."""
+    """A connected socket without sent octets; with TLS, to the broker `localhost`."""
     plain = socket.create_connection((host, port), timeout=PATIENCE)
     plain.sendall(preamble)
     return WireConnection(plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost"))
@@ -104,11 +104,11 @@ def login(
     client_properties: dict[str, Any] | None = None,
     preamble: bytes = b"",
 ) -> "WireConnection":
-    """An open connection.
+    """Return an open connection.
 
     Raises:
-        ConnectionClosed: the broker refused it, and said why.
-        Hangup: the broker refused it in silence.
+        ConnectionClosed: the broker refused with a reason.
+        Hangup: the broker refused silently.
     """
     connection = dial(port, host, tls, preamble)
     try:
@@ -178,7 +178,7 @@ class WireConnection:
         """The next frame as (type, channel, payload).
 
         Raises:
-            TimeoutError: nothing came in time.
+            TimeoutError: no frame arrived in time.
             Hangup: the broker closed the socket.
         """
         deadline = time.monotonic() + timeout
@@ -395,7 +395,7 @@ class WireChannel:
         return answer if isinstance(answer, Content) else None
 
     def bodies(self, queue: str) -> list[bytes]:
-        """Empty a queue and return the bodies in order."""
+        """Empty a queue. Return the bodies in order."""
         return [message.body for message in iter(lambda: self.get(queue), None)]
 
     def stream_bodies(self, stream: str) -> list[bytes]:

@@ -81,7 +81,7 @@ class Connection:
         return frame_max
 
     def send(self, octets: bytes | bytearray) -> None:
-        """Sends the octets, waiting while the broker does not read."""
+        """Send the octets, waiting while the broker does not read."""
         self.socket.sendall(octets)
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
@@ -96,7 +96,7 @@ class Connection:
                 self.socket.sendall(b"".join(some)[sent:])
 
     def call(self, class_id: int, method_id: int, arguments: bytes, channel: int = 1) -> bytes:
-        """Sends a synchronous method and returns the arguments of its answer, the method with the next number.
+        """Send a synchronous method. Return the arguments of its answer, the method with the next number.
 
         Raises:
             LoadError: the broker closed the channel or connection, with its code and text.
@@ -117,7 +117,7 @@ class Connection:
             self.filled += self._tls.recv_into(self._view[self.filled : self.room])
 
     def discard(self, octets: int) -> None:
-        """Forgets the first octets of the buffer; the rest moves to the beginning."""
+        """Discard the first octets of the buffer; the rest moves to the beginning."""
         rest = self.filled - octets
         self._view[:rest] = self._view[octets : self.filled]
         self.filled = rest
@@ -136,11 +136,11 @@ class Connection:
         return LoadError(f"unexpected frame of type {kind} on channel {channel} that begins {payload[:12].hex(' ')}")
 
     def declare_exchange(self, name: str, kind: str) -> None:
-        """Declares a durable exchange."""
+        """Declare a durable exchange."""
         self.call(40, 10, b"\0\0" + short(name) + short(kind) + bytes([DURABLE]) + _table())
 
     def delete_exchange(self, name: str) -> None:
-        """Deletes the exchange."""
+        """Delete the exchange."""
         self.call(40, 20, b"\0\0" + short(name) + b"\0")
 
     def declare_queue(self, name: str, kind: str | None = None) -> None:
@@ -154,15 +154,15 @@ class Connection:
         return int.from_bytes(answer[-8:-4])
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
-        """Binds the queue."""
+        """Bind the queue."""
         self.call(50, 20, b"\0\0" + short(queue) + short(exchange) + short(key) + b"\0" + _table())
 
     def unbind(self, queue: str, exchange: str, key: str) -> None:
-        """Takes the binding away."""
+        """Unbind the queue."""
         self.call(50, 50, b"\0\0" + short(queue) + short(exchange) + short(key) + _table())
 
     def purge(self, queue: str) -> None:
-        """Empties the queue."""
+        """Purge the queue."""
         self.call(50, 30, b"\0\0" + short(queue) + b"\0")
 
     def delete_queue(self, name: str) -> None:
@@ -170,19 +170,19 @@ class Connection:
         self.call(50, 40, b"\0\0" + short(name) + b"\0")
 
     def select_confirms(self) -> None:
-        """Switches publisher confirms on."""
+        """Enable publisher confirms."""
         self.call(85, 10, b"\0")
 
     def prefetch(self, count: int) -> None:
-        """Limit the unacknowledged messages of each consumer."""
+        """Limit the unacknowledged messages of every consumer."""
         self.call(60, 10, struct.pack(">IHB", 0, count, 0))
 
     def consume(self, queue: str, auto_ack: bool) -> None:
-        """Starts a consumer; deliveries may be in the buffer already."""
+        """Start a consumer; deliveries may be in the buffer already."""
         self.call(60, 20, b"\0\0" + short(queue) + short("load") + bytes([NO_ACK * auto_ack]) + _table())
 
     def acknowledge(self, tag: int) -> None:
-        """Acknowledges every delivery up to the tag."""
+        """Acknowledge all deliveries up to the tag."""
         self.send(method(1, 60, 80, struct.pack(">QB", tag, 1)))
 
     def acknowledge_singly(self, first: int, last: int) -> None:
@@ -197,15 +197,15 @@ class Connection:
         self.send(methods)
 
     def open_channel(self, number: int) -> None:
-        """Opens a channel."""
+        """Open a channel."""
         self.call(20, 10, short(""), number)
 
     def close_channel(self, number: int) -> None:
-        """Closes a channel."""
+        """Close a channel."""
         self.call(20, 40, struct.pack(">H", 200) + short("") + bytes(4), number)
 
     def close(self) -> None:
-        """Closes in order: when this returns, the broker has read everything sent before."""
+        """Close cleanly: on return, the broker has read all earlier octets."""
         self.send(method(0, 10, 50, struct.pack(">H", 200) + short("") + bytes(4)))
         self._expect(10, 51, skip=True)
         self.socket.close()
@@ -252,6 +252,6 @@ def _table(fields: bytes = b"") -> bytes:
 
 
 ACK = method(1, 60, 80, bytes(9))
-"""An acknowledgement on channel 1 of the delivery tag 0."""
+"""An acknowledgement of the delivery tag 0 on channel 1."""
 ACK_TAG = FRAME.size + 4
-"""Offset of the delivery tag."""
+"""Offset of the delivery tag in the acknowledgement."""

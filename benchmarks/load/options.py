@@ -34,7 +34,7 @@ class Load:
 
     @property
     def names(self) -> list[str]:
-        """The names of the queues."""
+        """Names of the queues."""
         return [f"{self.messages.exchange}.q{i}" for i in range(self.queues)]
 
     @property
@@ -53,7 +53,7 @@ class Load:
 
 
 def parse(arguments: Sequence[str] | None, description: str | None, scenarios: Collection[str]) -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.load", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -21,18 +21,18 @@ Role = Callable[[Barrier], Figures]
 
 
 class Clock:
-    """The time and the processor time of a role from its start on."""
+    """Elapsed time and processor time of a role since its start."""
 
     def __init__(self) -> None:
         self._began, self._cpu = time.perf_counter(), time.process_time()
 
     def stop(self) -> Figures:
-        """Seconds passed and processor seconds used."""
+        """Elapsed seconds, and processor seconds."""
         return {"seconds": time.perf_counter() - self._began, "cpu": time.process_time() - self._cpu}
 
 
 def together(roles: Sequence[Role]) -> list[Figures]:
-    """Run each role in a process of its own. All begin when all are ready. Return the figures of each role."""
+    """Run every role in a process of its own. All begin when all are ready. Return the figures of every role."""
     fork = multiprocessing.get_context("fork")
     gate = fork.Barrier(len(roles), timeout=LONGEST_PREPARATION)
     pipes: list[Pipe] = []

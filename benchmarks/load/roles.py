@@ -16,7 +16,7 @@ from benchmarks.load.traffic import CHUNK, Confirms, Deliveries
 TICK = 0.001
 LONGEST_WAIT = 60.0
 SMALL_ROOM = 4096
-"""Octets of the buffer of a connection that is sent next to nothing."""
+"""Size in octets of the receive buffer of a connection with little input."""
 
 
 def publisher(load: Load, index: int) -> Role:
@@ -47,7 +47,7 @@ def publisher(load: Load, index: int) -> Role:
 
 
 def consumer(load: Load, total: int) -> Role:
-    """Consumes `total` messages from all queues, over one connection a queue, acknowledging many at once."""
+    """Consume `total` messages from all queues, over a connection per queue, with multiple acknowledgements."""
 
     def run(gate: Barrier) -> Figures:
         consumers = [Deliveries(load.connect(), load.publishers == 1, load.ack_singly) for _ in load.names]
@@ -63,7 +63,7 @@ def consumer(load: Load, total: int) -> Role:
 
 
 def drained(consumers: Sequence[Deliveries], total: int, ack_every: int, clock: Clock) -> Figures:
-    """The figures of consuming `total` messages, with an acknowledgement for so many at once; 0 is none at all."""
+    """Figures of consuming `total` messages, acknowledging every given number of deliveries (0: never)."""
     for each in arriving(consumers, total):
         each.done(each.take(), ack_every)
     figures = clock.stop()
@@ -113,7 +113,7 @@ def crowd(load: Load, index: int) -> Role:
 
 
 def punctual_publisher(load: Load, count: int) -> Role:
-    """Publishes at the fixed rate, in ticks of a millisecond."""
+    """Publish at the fixed rate, in ticks of a millisecond."""
 
     def run(gate: Barrier) -> Figures:
         connection = load.connect()
@@ -165,7 +165,7 @@ def per_tick(load: Load) -> int:
 
 
 def arriving(consumers: Sequence[Deliveries], total: int) -> Iterable[Deliveries]:
-    """Yield each consumer with received octets, until all consumers together have `total` deliveries."""
+    """Yield every consumer with received octets, until all consumers together have `total` deliveries."""
     yield from consumers  # deliveries received with the answer to consume are in the buffers
     with selectors.DefaultSelector() as selector:
         for each in consumers:

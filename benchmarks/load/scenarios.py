@@ -13,7 +13,7 @@ from benchmarks.load.roles import SMALL_ROOM, consumer, crowd, per_tick, publish
 
 
 def publish(load: Load) -> Figures:
-    """Publishes without consumers; the rate ends when the broker has read everything (confirm: confirmed it)."""
+    """Publish without consumers; the rate ends after the broker has read all messages (confirm: confirmed them)."""
     prepare(load)
     figures = together([publisher(load, i) for i in range(load.publishers)])
     copies = load.total * (load.queues if load.kind == "fanout" else 1)
@@ -44,7 +44,7 @@ def drain(load: Load) -> Figures:
 
 
 def flow(load: Load) -> Figures:
-    """Publishes and consumes at once; the rate ends with the last delivery."""
+    """Publish and consume at once; the rate ends with the last delivery."""
     prepare(load)
     figures = together([consumer(load, load.total), *(publisher(load, i) for i in range(load.publishers))])
     published = rates(load.total, figures[1:])["rate"]
@@ -66,7 +66,7 @@ def latency(load: Load) -> Figures:
 
 
 def bind(load: Load) -> Figures:
-    """Bind and unbind one queue after the other, waiting for each answer."""
+    """Bind and unbind one queue after the other, waiting for every answer."""
     with closing(load.connect()) as connection:
         connection.declare_exchange(load.messages.exchange, load.kind)
         for name in load.names:
@@ -102,12 +102,12 @@ def channels(load: Load) -> Figures:
 
 
 def rates(messages: int, figures: Sequence[Figures]) -> Figures:
-    """Messages a second until the slowest role was through, and what the generator cost."""
+    """Messages per second until the end of the slowest role, and the generator's cost."""
     return {"rate": round(messages / max(each["seconds"] for each in figures))} | generator_cost(messages, figures)
 
 
 def generator_cost(messages: int, figures: Sequence[Figures]) -> Figures:
-    """Processor time of the generator for a message, in microseconds, publishers and consumers together."""
+    """Processor time of the generator per message, in microseconds, publishers and consumers together."""
     return {"generator_us": round(sum(each["cpu"] for each in figures) / messages * 1e6, 2)}
 
 
@@ -122,7 +122,7 @@ def prepare(load: Load) -> None:
 
 
 def clean(load: Load) -> None:
-    """Deletes exchange and queues."""
+    """Delete exchange and queues."""
     with closing(load.connect()) as connection:
         for name in load.names:
             connection.delete_queue(name)
@@ -130,13 +130,13 @@ def clean(load: Load) -> None:
 
 
 def counts(load: Load) -> list[int]:
-    """Number of ready messages of each queue."""
+    """Number of ready messages of every queue."""
     with closing(load.connect()) as connection:
         return [connection.count(name) for name in load.names]
 
 
 def settled(load: Load, total: int) -> list[int]:
-    """The counts of the queues once they hold `total` messages, or after a while without any change."""
+    """Counts of the queues, after they hold `total` messages, or after a while without change."""
     last: list[int] = []
     deadline = 0.0
     with closing(load.connect()) as connection:

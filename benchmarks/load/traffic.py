@@ -1,9 +1,9 @@
-"""The traffic of the load generator: publishes encoded ahead, confirms and deliveries checked as they come.
+"""The traffic of the load generator: publishes encoded in advance, confirms and deliveries checked on arrival.
 
-A generator must cost much less than the broker that it loads. Publishing is therefore nothing but sending octets made
-before the clock starts. All deliveries of a run have one size (keys and bodies have fixed widths), so they are counted
-by size, and checked without parsing: the frame end and the delivery tag of every delivery by one strided comparison for
-a whole read, and the order of the messages in each queue by the number that each body begins with.
+A generator must cost much less than the loaded broker. Hence publishing only sends octets made before the clock starts.
+All deliveries of a run have the same size (keys and bodies have fixed widths), so they are counted by size, and checked
+without parsing: the frame end and the delivery tag of all deliveries by a strided comparison per read, and the order of
+the messages in a queue by the number at the start of a body.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Messages:
     """The messages published by a run.
 
     Attributes:
-        exchange: where to.
+        exchange: target exchange.
         size: octets of a body, at least 8: it begins with the number of the message.
-        keys: how many distinct routing keys of ten digits; neighbours differ.
-        persistent: whether delivery mode is 2.
+        keys: number of distinct routing keys of ten digits; neighbours differ.
+        persistent: use delivery mode 2.
     """
 
     exchange: str
@@ -51,7 +51,7 @@ class Messages:
     persistent: bool
 
     def encode(self, first: int, count: int, frame_max: int) -> bytes:
-        """The publishes numbered from `first`, ready to send."""
+        """The encoded publishes numbered from `first`."""
         return b"".join(self._parts(first, count, frame_max))
 
     def chunks(self, first: int, count: int, frame_max: int, per_chunk: int) -> list[tuple[int, Sequence[bytes]]]:
@@ -104,7 +104,7 @@ class Confirms:
         return self.sent - self._floor - len(self._ahead)
 
     def read(self) -> None:
-        """Waits for confirms and notes them. Raises LoadError for a nack, a repeated or an unknown tag."""
+        """Wait for confirms and note them. Raises LoadError for a nack, a repeated or an unknown tag."""
         connection = self.connection
         connection.fill()
         whole = connection.filled // ACK.size * ACK.size
@@ -187,7 +187,7 @@ class Deliveries:
                 self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Acknowledges everything so far."""
+        """Acknowledge all deliveries so far."""
         if self.count > self._acknowledged:
             if self._singly:
                 self.connection.acknowledge_singly(self._acknowledged + 1, self.count)

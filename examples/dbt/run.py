@@ -1,6 +1,6 @@
-"""dbt over what waits in an exchange's queues: ``python run.py http://guest:guest@localhost:15672 orders``.
+"""dbt over the messages of an exchange's queues: ``python run.py http://guest:guest@localhost:15672 orders``.
 
-It needs ``pip install '/path/to/checkout[spark]' 'dbt-core>=1.9,<2' 'dbt-spark>=1.9,<2' sqlparams``.
+Requires ``pip install '/path/to/checkout[spark]' 'dbt-core>=1.9,<2' 'dbt-spark>=1.9,<2' sqlparams``.
 """
 
 import sys

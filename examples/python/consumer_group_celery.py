@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Celery workers that run the tasks of a customer in order, one at a time, and share the customers among them.
+"""Celery workers that run the tasks of a customer in order, one at a time, and share the customers.
 
-Start workers, several if you like, and then queue tasks:
+Start one or several workers, and then queue tasks:
 
     celery -A consumer_group_celery worker --concurrency 4
     python consumer_group_celery.py 100

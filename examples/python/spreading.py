@@ -73,7 +73,7 @@ class Publisher:
         )
 
     def run(self) -> None:
-        """Publish everything.
+        """Publish all messages.
 
         Raises:
             SystemExit: the broker refused a message or the connection, with the reason.

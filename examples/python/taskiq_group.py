@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Taskiq: workers share customers, and each customer's tasks run in order, one at a time.
+"""Taskiq: workers share customers, and the tasks of a customer run in order, one at a time.
 
-Start workers, several if you like, and then queue tasks:
+Start one or several workers, and then queue tasks:
 
     taskiq worker taskiq_group:broker --ack-type when_executed
     python taskiq_group.py 100

@@ -1,7 +1,7 @@
-"""Strategies for what methods are given: names, keys, argument tables, properties, all valid and invalid.
+"""Strategies for arguments of methods: names, keys, argument tables, properties, all valid and invalid.
 
-Whatever is drawn is small, so that steps meet: three queues, three exchanges, a handful of keys. `§` stands for the
-prefix of the session's names.
+All strategies draw from few values, so that steps interact: three queues, three exchanges, a handful of keys. `§`
+stands for the prefix of the session's names.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from jumpmq.amqp.properties import Properties
 
 
 def often(usual: Any, seldom: Any, times: int = 6) -> st.SearchStrategy[Any]:
-    """A usual value most of the time, and now and then an unusual one. Both are lists."""
+    """A usual value most of the time, and now and then an unusual value. Both arguments are lists."""
     return st.sampled_from([*usual * times, *seldom])
 
 
@@ -249,7 +249,7 @@ BODIES = st.sampled_from([b"", b"one", b"two", b"three", b"long" * 30] * 8 + [b"
 
 
 def prefixed(value: Any, prefix: str) -> Any:
-    """The value with the prefix where `§` stands."""
+    """The value with the prefix in place of `§`."""
     match value:
         case str():
             return value.replace("§", prefix)

@@ -154,7 +154,7 @@ class Client:
         self.events.append(Event(0, None))
 
     def hang_up(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close method."""
         self.open = False
         self._socket.close()
 

@@ -45,9 +45,9 @@ def _bodies(said: Any) -> list[Any] | None:
 
 
 def _is_more_than_a_shared_limit(difference: Difference) -> bool:
-    """RabbitMQ exceeded a shared prefetch, after a message per consumer.
+    """RabbitMQ exceeded a shared prefetch after a later prefetch per consumer.
 
-    Or it did not refuse a consumer of a quorum queue for a shared prefetch.
+    Or it did not refuse a consumer of a quorum queue for the shared prefetch.
     """
     limits = [step.method.global_ for step in difference.session if isinstance(step.method, m.BasicQos)]
     lifted = True in limits and False in limits[limits.index(True) :]

@@ -1,4 +1,4 @@
-"""Strategies for what an operator asks of the management API while clients are at work. `§` is as in `arguments`."""
+"""Strategies for an operator's requests to the management API during a session. `§` is as in `arguments`."""
 
 from typing import Any
 

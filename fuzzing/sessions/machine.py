@@ -1,7 +1,7 @@
-"""The state machine that invents sessions (hypothesis, stateful testing): a rule a method, on both brokers at once.
+"""The state machine that generates sessions (hypothesis, stateful testing): a rule per method, on both brokers at once.
 
-Most of what is drawn makes sense where the session stands, so that messages move; the rest is wrong on purpose. A rule
-that ends much (`now` is drawn for those) does so seldom.
+Most drawn values are valid in the state of the session, so that messages move; the rest is invalid on purpose. A rule
+that ends much draws `now`, which is seldom true.
 """
 
 import copy
@@ -19,7 +19,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 
 PLACES = st.sampled_from([(1, 1)] * 8 + [(1, 2)] * 2 + [(2, 1)] * 3 + [(3, 1)] * 2)
-"""Connection and channel; the third connection's user may not do everything."""
+"""Connection and channel; the third connection's user has limited permissions."""
 EVEN = st.booleans()
 SELDOM = st.sampled_from([False] * 7 + [True])
 RARELY = st.sampled_from([False] * 25 + [True])
@@ -195,7 +195,7 @@ class Sessions(RuleBasedStateMachine):
         messages=st.lists(st.tuples(arguments.PROPERTIES | st.just(Properties()), EVEN), min_size=2, max_size=5),
     )  # fmt: skip
     def publish_several(self, at: Place, queue: str, messages: list[tuple[Properties, bool]]) -> None:
-        """At once: none is waited for."""
+        """Several publishes at once, without waiting in between."""
         if self.pair.over:
             return
         self.pair.ready(at)

@@ -53,10 +53,10 @@ class Pair:
         reference, ours: the brokers.
 
     Attributes:
-        prefix: what all names of the current session begin with.
-        over: whether the session's rest cannot be compared any more.
-        ended: how many sessions ended so, by the reason.
-        sessions, steps: so far.
+        prefix: prefix of all names of the current session.
+        over: the rest of the session is not comparable.
+        ended: number of sessions ended by `over`, by reason.
+        sessions, steps: totals so far.
     """
 
     def __init__(self, reference: BrokerProcess, ours: BrokerProcess) -> None:

@@ -1,4 +1,4 @@
-"""Holding sessions: hypothesis runs the machine."""
+"""Running sessions: hypothesis runs the state machine."""
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -7,7 +7,7 @@ from fuzzing.sessions.machine import Sessions
 from fuzzing.sessions.pair import PATIENCE, Pair
 
 STEPS = 25
-"""Rules in a session, at most."""
+"""Maximum number of rules in a session."""
 
 
 def hold(pair: Pair, sessions: int, number: int, shorten: bool = True) -> None:

@@ -289,7 +289,7 @@ class Side:
         return {name: self._neutral(value) for name, value in present.items() if value is not None}
 
     def _neutral(self, value: Any) -> Any:
-        """The value without what two brokers cannot have in common: invented names, times."""
+        """The value without parts that differ between brokers: generated names, times."""
         match value:
             case str():
                 return _INVENTED.sub(lambda found: self._alias(found[0]), value).replace(self._prefix, "")
@@ -306,7 +306,7 @@ class Side:
         return value
 
     def _alias(self, name: str) -> str:
-        """``amq.gen-@1`` for the first name made up, and so on."""
+        """``amq.gen-@1`` for the first generated name, and so on."""
         if name not in self._aliases:
             kind = re.match(r"amq\.(?:gen|ctag|rabbitmq\.reply-to)[-.]", name)
             assert kind is not None

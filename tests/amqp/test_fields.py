@@ -1,4 +1,4 @@
-"""Field tables: the octets of the errata page "Field types", every value's type kept."""
+"""Field tables: the octets of the errata page "Field types", with the type of every value."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

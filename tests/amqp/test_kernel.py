@@ -316,7 +316,7 @@ def test_decode_deliveries(
 
 
 def test_delivery_tags_of_64_bits() -> None:
-    """As the kernel keeps the number of a message: with a sign."""
+    """The kernel keeps the number of a message as a signed integer."""
     octets = b"".join(kernel.encode_deliveries([kernel.Message("", b"", b"\0\0", b"")], 1, b"t", 1 << 63 | 2, 4096))
     assert decoded(kernel, octets, 0) == decoded(reference, octets, 0)
     assert relayed(kernel, octets, 0, 1, 4096, True) == relayed(reference, octets, 0, 1, 4096, True)

@@ -1,4 +1,4 @@
-"""Message properties: flags and list, as section 4.2.6.1 of the specification lays them out."""
+"""Message properties: flags and list, in the layout of section 4.2.6.1 of the specification."""
 
 from dataclasses import fields
 

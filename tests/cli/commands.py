@@ -1,4 +1,4 @@
-"""Runs the command lines as a user does: as processes of their own."""
+"""Run the command lines as a user: as separate processes."""
 
 import atexit
 import json

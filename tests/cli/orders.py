@@ -1,4 +1,4 @@
-"""A durable queue `orders`: filled with persistent messages, and emptied again."""
+"""A durable queue `orders`: filled with persistent messages, and drained."""
 
 import pika
 

@@ -35,7 +35,7 @@ def broker() -> Iterator[jumpmq.RunningBroker]:
 
 @pytest.fixture
 def listed(broker: jumpmq.RunningBroker) -> Listed:
-    """Runs jumpmqctl against the broker and returns its standard output, split into lines."""
+    """Run jumpmqctl against the broker. Return the lines of its standard output."""
 
     def run_listing(*arguments: str) -> list[str]:
         result = run("jumpmqctl", *arguments, "--url", broker.http_url)

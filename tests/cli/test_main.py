@@ -1,4 +1,4 @@
-"""`python -m jumpmq` behaves as the program `jumpmq`: a plain `serve` takes a shorter path to the same result."""
+"""`python -m jumpmq` behaves as the program `jumpmq`; a plain `serve` takes a faster code path."""
 
 import subprocess
 import sys

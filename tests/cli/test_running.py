@@ -1,4 +1,4 @@
-"""`jumpmq.running()` is a whole broker of a program's own."""
+"""`jumpmq.running()` runs a complete broker for a program."""
 
 import json
 import multiprocessing

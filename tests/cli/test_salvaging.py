@@ -1,4 +1,4 @@
-"""`jumpmq check` and `jumpmq salvage`: a damaged data directory is named, and what can be read serves again."""
+"""`jumpmq check` and `jumpmq salvage`: a damaged data directory is reported, and its readable part serves again."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""Settings come from the command line, the environment, a file, or nowhere; `jumpmq config` says whence."""
+"""Settings from the command line, the environment, a file, or defaults; `jumpmq config` prints their origin."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The AMQP client moves messages between real brokers, and says what is refused."""
+"""The AMQP client moves messages between real brokers, and reports refusals."""
 
 import socket
 import ssl

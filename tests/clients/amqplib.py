@@ -1,4 +1,4 @@
-"""A program of amqplib, the client for Node, that uses every kind of queue."""
+"""A program of amqplib, the client for Node, with every kind of queue."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ const amqplib = require('amqplib');
   await connection.close();
 })();
 """
-"""The program for `node -e`, with the URL of a broker and the name of a queue as arguments."""
+"""The program for `node -e`; its arguments are the URL of a broker and the name of a queue."""
 
 
 def global_modules() -> str:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
-"""The Java client, for a class path."""
+"""Jar files of the Java client, for a class path."""
 
 PLUGINS = next(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/plugins"), None)
 """Folder of the Erlang client in the server's package."""

@@ -17,7 +17,7 @@ Run = Callable[[Callable[[AbstractConnection], Awaitable[None]]], None]
 
 @pytest.fixture
 def run(broker: BrokerProcess) -> Run:
-    """Runs a coroutine function with an open connection."""
+    """Run a coroutine function with an open connection."""
 
     @asynccontextmanager
     async def connected() -> AsyncIterator[AbstractConnection]:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def run(broker: BrokerProcess) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a tool against the broker: `run("get", "-q", "orders")`."""
+    """Run a tool against the broker: `run("get", "-q", "orders")`."""
 
     def tool(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [f"amqp-{name}", "-s", "127.0.0.1", f"--port={broker.port}", *arguments]

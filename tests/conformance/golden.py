@@ -1,4 +1,4 @@
-"""The golden vectors of `tests/data`, as Erlang/OTP 25 and RabbitMQ computed them."""
+"""The golden vectors of `tests/data`, computed by Erlang/OTP 25 and RabbitMQ."""
 
 import json
 from pathlib import Path

@@ -10,7 +10,7 @@ from jumpmq.testing import HOST, BrokerProcess
 
 
 class Operator:
-    """An administrator of a broker; what was set is cleared by :meth:`leave`."""
+    """An administrator of a broker; :meth:`leave` deletes all of its objects."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._address = f"http://{HOST}:{broker.http_port}/api"
@@ -34,7 +34,7 @@ class Operator:
         return self.ask("PUT", kind, "/", name, json=body)
 
     def set_policy(self, name: str, pattern: str, definition: Any, kind: str = "policies", **options: Any) -> None:
-        """Set a policy that must be good; an option ``apply_to`` is written ``apply-to``."""
+        """Set a valid policy; an option ``apply_to`` is written ``apply-to``."""
         fields = {key.replace("_", "-"): value for key, value in options.items()}
         response = self.put(name, {"pattern": pattern, "definition": definition, **fields}, kind)
         assert response.status_code in (201, 204), response.text

@@ -1,4 +1,4 @@
-"""Hash exchanges with queues bound in order, and where each of many messages arrives."""
+"""Hash exchanges with queues bound in order, and the queues of many messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tests.wire import Basic, Queue, WireChannel
 
 Publication = tuple[str, Basic.Properties | bytes | None]
-"""Routing key and properties of a message to place."""
+"""Routing key and properties of a message."""
 
 
 def weights(buckets: int) -> list[int]:

@@ -197,7 +197,7 @@ def test_a_user_has_so_many_channels(broker: BrokerProcess, guarded: Guarded) ->
 
 @pytest.fixture
 def limited(operator: Operator, unique: Name) -> Iterator[str]:
-    """A virtual host of the test's own."""
+    """A virtual host for a single test."""
     name = unique("host")
     assert operator.ask("PUT", "vhosts", name, json={}).status_code == 201
     yield name

@@ -25,7 +25,7 @@ def impatient(broker: BrokerProcess) -> None:
 
 
 class World:
-    """A fanout exchange of dead letters without queues, and quorum queues that are gone at the end."""
+    """A fanout exchange of dead letters without queues, and quorum queues that are deleted at the end."""
 
     def __init__(self, channel: WireChannel, operator: Operator, unique: Name) -> None:
         self.channel, self._operator, self._unique = channel, operator, unique

@@ -25,7 +25,7 @@ def shared(channel: WireChannel, unique: Callable[[str], str]) -> Iterator[str]:
 
 
 def close_ok(connection: WireConnection) -> int:
-    """Read up to ``connection.close-ok``; returns how many messages came before."""
+    """Read up to ``connection.close-ok``. Return the number of earlier messages."""
     deliveries = 0
     while True:
         kind, channel, payload = connection.read_frame()

@@ -1,4 +1,4 @@
-"""Methods that are well-formed but forbidden, and end the connection: reply code and text."""
+"""Well-formed but forbidden methods end the connection: reply code and text."""
 
 from collections.abc import Callable
 

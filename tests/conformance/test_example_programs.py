@@ -1,4 +1,4 @@
-"""The programs of `examples/python` leave in every queue what the golden counts say."""
+"""The programs of `examples/python` leave the golden counts of messages in every queue."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Random sessions come to the same on RabbitMQ and on JumpMQ; `python -m fuzzing.sessions` looks for longer."""
+"""Random sessions have the same outcome on RabbitMQ and on JumpMQ; `python -m fuzzing.sessions` runs longer."""
 
 import contextlib
 from collections.abc import Iterator

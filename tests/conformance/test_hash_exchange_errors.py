@@ -52,7 +52,7 @@ def test_arguments(channel: WireChannel, unique: Name, arguments: dict[str, Any]
 @pytest.mark.parametrize("broker", ["jumpmq"], indirect=True)
 @pytest.mark.parametrize("weight", ["10001", "99999999999999999999"])
 def test_a_weight_above_the_limit(channel: WireChannel, queue: str, unique: Name, weight: str) -> None:
-    """RabbitMQ knows no limit, and works on a ring of any size until it runs out of memory."""
+    """RabbitMQ has no limit, and builds a ring of any size until it runs out of memory."""
     exchange = channel.exchange(unique("ring"), "x-consistent-hash")
     with pytest.raises(ChannelClosed) as closed:
         channel.bind(queue, exchange, weight)

@@ -85,7 +85,7 @@ def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
 def test_textual_properties(
     channel: WireChannel, unique: Callable[[str], str], buckets: int, hash_property: str
 ) -> None:
-    """`message_id` and `correlation_id` are hashed as a routing key is, by every version."""
+    """All versions hash `message_id` and `correlation_id` as a routing key."""
     keys = [vector for vector in vectors("routing_keys") if vector["routing_key"]]
     arguments = {"hash-property": hash_property}
     ring = Ring(channel, "x-consistent-hash", weights(buckets), unique, arguments)

@@ -1,4 +1,4 @@
-"""Signs of life, in both directions."""
+"""Heartbeats in both directions."""
 
 import time
 

@@ -130,7 +130,7 @@ def test_ends_the_connection(broker: BrokerProcess, octets: bytes, code: int) ->
 
 @pytest.mark.parametrize("excess", [[b"abcd"], [b"ab", b"cd"]], ids=["in one frame", "in two frames"])
 def test_a_body_larger_than_announced_is_refused(broker: BrokerProcess, excess: list[bytes]) -> None:
-    """RabbitMQ 3.10.8 goes on reading bodies without end, and complains at the next method; JumpMQ at once."""
+    """RabbitMQ 3.10.8 reads further bodies, and reports the error at the next method; JumpMQ at once."""
     with login(broker.port) as connection:
         connection.channel(1)
         connection.send(PUBLISH + announce(3) + b"".join(frame(BODY, 1, octets) for octets in excess))

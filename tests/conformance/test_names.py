@@ -1,4 +1,4 @@
-"""Carriage returns and line feeds in names: they are stripped where something is declared, deleted or bound."""
+"""Carriage returns and line feeds are stripped from names in declarations, deletions and bindings."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ METHOD, HEADER, BODY = 1, 2, 3
 
 
 def call(channel: WireChannel, method: m.Method) -> Any:
-    """Send a method whose names the client library would refuse; returns the answer."""
+    """Send a method with names refused by the client library. Return the answer."""
     channel.send_frame(METHOD, method.encode())
     return channel.next()
 

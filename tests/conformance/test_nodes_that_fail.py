@@ -494,12 +494,12 @@ class Consumer:
         channel.basic_consume(queue, lambda *_: None, auto_ack=True)
 
     def look(self) -> str:
-        """Process events; return the state."""
+        """Process events. Return the state."""
         self._connection.process_data_events(0.1)
         return self._state
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._connection.close()
 
 

@@ -47,7 +47,7 @@ class Governed:
         until(lambda: self.channel.ready(self.name) == count)
 
     def keeps(self, count: int) -> None:
-        """Of ten messages, published until the policy has taken effect."""
+        """Publish ten messages, repeatedly, until the policy keeps the given number."""
 
         def kept() -> bool:
             fill(self.channel, self.name, 10)
@@ -59,7 +59,7 @@ class Governed:
 
 @pytest.fixture
 def governed(channel: WireChannel, operator: Operator, unique: Name) -> Governed:
-    """A queue to be."""
+    """An undeclared queue with a policy."""
     return Governed(channel, operator, unique)
 
 

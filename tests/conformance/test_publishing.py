@@ -171,7 +171,7 @@ def test_what_was_published_before_a_malformed_message_arrives(channel: WireChan
 
 
 def test_headers_that_are_longer_than_a_readers_frames_come_in_one(broker: BrokerProcess, queue: str) -> None:
-    """A content header cannot be cut: the reader gets a longer frame than it agreed to."""
+    """A content header cannot be split: the reader gets a frame above its negotiated maximum."""
     with login(broker.port) as writer, login(broker.port, frame_max=4096) as reader:
         name = writer.channel().queue(f"{queue}-shared", exclusive=False)
         channel = writer.channel()

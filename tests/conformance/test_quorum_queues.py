@@ -18,7 +18,7 @@ Declare = Callable[..., str]
 
 @pytest.fixture
 def quorum(broker: BrokerProcess, unique: Name) -> Iterator[Declare]:
-    """Declares quorum queues, gone at the end; ``quorum(delivery_limit=2)`` is the argument ``x-delivery-limit``."""
+    """Declare quorum queues, deleted at the end; ``quorum(delivery_limit=2)`` is the argument ``x-delivery-limit``."""
     names = []
     with login(broker.port) as connection:
 
@@ -55,7 +55,7 @@ def count(message: Content) -> Any:
 
 
 def requeue(channel: WireChannel, *messages: Content, ready: int | None = None) -> None:
-    """Put messages back; with ``ready``, wait until so many are ready."""
+    """Return messages to the queue; with ``ready``, wait for that number of ready messages."""
     for message in messages:
         channel.send(Basic.Nack(delivery_tag=message.method.delivery_tag, requeue=True))
     if ready is not None:

@@ -27,7 +27,7 @@ def test_modulus_hash(channel: WireChannel, unique: Callable[[str], str], bucket
 def test_modulus_hash_over_many_exchanges(
     request: pytest.FixtureRequest, channel: WireChannel, unique: Callable[[str], str]
 ) -> None:
-    """Exchanges as destinations, since 10,000 of them cost a broker far less than 10,000 queues."""
+    """Exchanges as destinations, because 10,000 of them cost a broker far less than 10,000 queues."""
     if request.config.getoption("--nodes") > 1:
         pytest.skip("20,000 definitions, one after the other, take minutes")
     source, prefix = unique("ring"), unique("shard")

@@ -213,7 +213,7 @@ def test_every_queue_gets_a_channels_messages_in_order(channel: WireChannel, uni
 def test_the_last_alternate_is_that_of_the_policy(
     channel: WireChannel, operator: Operator, queue: str, unique: Unique
 ) -> None:
-    """A policy's alternate exchange goes when the policy does."""
+    """A policy's alternate exchange ends with the policy."""
     exchange, alternate = channel.exchange(unique("exchange"), "direct", auto_delete=False), unique("alternate")
     channel.exchange(alternate, "fanout")
     channel.bind(queue, alternate)

@@ -116,7 +116,7 @@ def test_it_is_not_consumed_without_acknowledgement(channel: WireChannel, stream
 def test_it_is_not_consumed_without_acknowledgement_wherever_one_begins(
     broker: BrokerProcess, channel: WireChannel, stream: Declare
 ) -> None:
-    """RabbitMQ trips over the offset first."""
+    """RabbitMQ reports an error of the offset first."""
     queue = stream(1)
     channel.call(Basic.Qos(prefetch_count=1))
     with pytest.raises(ConnectionClosed) as refused:

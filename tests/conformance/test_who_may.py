@@ -149,7 +149,7 @@ OUR_TABLE = read(OURS)
 
 
 class World(NamedTuple):
-    """A broker with a user of each tag, and something to look at."""
+    """A broker with a user per tag, and with objects."""
 
     broker: BrokerProcess
     operator: Operator

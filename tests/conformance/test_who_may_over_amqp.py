@@ -177,7 +177,7 @@ TABLE = [
 
 
 class World:
-    """A user without permissions, and an administrator's channel, in a virtual host of their own."""
+    """A user without permissions, and an administrator's channel, in a separate virtual host."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker, self.operator = broker, Operator(broker)

@@ -1,4 +1,4 @@
-"""Field tables as octets, with the type of every value chosen by the test and not by a client library."""
+"""Field tables as octets, with the type of every value chosen by the test instead of a client library."""
 
 import struct
 from typing import Any

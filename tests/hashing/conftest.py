@@ -18,7 +18,7 @@ Vectors = Callable[[str], list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def vectors() -> Vectors:
-    """Reads a file of golden vectors: ``vectors("jump")`` is a list of its lines."""
+    """Read a file of golden vectors: ``vectors("jump")`` is a list of its lines."""
     return lambda name: [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""The chi-squared test agrees with printed tables and with a textbook's example."""
+"""The chi-squared test agrees with printed tables and with a textbook example."""
 
 import math
 

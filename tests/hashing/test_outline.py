@@ -1,4 +1,4 @@
-"""An outline of a ring changes, and places keys, as the ring does."""
+"""An outline of a ring changes, and places keys, as the ring."""
 
 from functools import partial
 from random import Random

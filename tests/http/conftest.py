@@ -17,7 +17,7 @@ from jumpmq.serving.server import RunningBroker
 
 @pytest.fixture
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A durable broker on free ports, of as many homes as ``--homes`` says."""
+    """A durable broker on free ports, with the number of homes in ``--homes``."""
     homes = request.config.getoption("homes")
     if homes > 1:
         from tests.nodes.management.running_homes import running_homes  # here, as a checkout may be without nodes

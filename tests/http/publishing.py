@@ -1,4 +1,4 @@
-"""Arrow streams published to the endpoint `publish`, also as batches of a writer."""
+"""Arrow streams for the endpoint `publish`, also as batches of a writer."""
 
 from collections.abc import Sequence
 from typing import Any

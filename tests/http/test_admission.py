@@ -1,4 +1,7 @@
-"""Pipelined requests on many connections: new clients come first, and a client that does not read is not answered."""
+"""Pipelined requests on many connections: other addresses and new connections come first.
+
+A client that does not read gets no further answers.
+"""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Wrong requests get a 4xx with a reason in JSON, and harm nobody."""
+"""Wrong requests get a 4xx with a reason in JSON, without effect on other clients."""
 
 import socket
 

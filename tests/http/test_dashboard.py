@@ -122,7 +122,7 @@ def sums(found: Samples) -> dict[str, float]:
 
 @pytest.fixture
 def traffic(channel: BlockingChannel) -> BlockingChannel:
-    """Something of everything; the channel goes on."""
+    """Operations of all kinds; the channel stays open."""
     channel.queue_declare("q")
     channel.queue_declare("gone")
     channel.basic_publish("", "gone", b"got, and then the queue goes")

@@ -1,4 +1,4 @@
-"""Definitions files: RabbitMQ's format in and out, and nothing half applied."""
+"""Definitions files: RabbitMQ's format for import and export, and atomic imports."""
 
 from pathlib import Path
 from typing import Any

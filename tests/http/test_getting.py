@@ -1,4 +1,4 @@
-"""Messages got over HTTP: in steps, with others served in between, and no more than an answer may hold."""
+"""Messages got over HTTP: in slices, interleaved with other clients, up to the size limit of an answer."""
 
 import threading
 

@@ -62,7 +62,7 @@ def test_shards_of_one_node_get_this_ones_name_and_the_ring_stays(api: Any, chan
 
 
 def test_shards_of_several_nodes_are_all_on_this_one(api: Any) -> None:
-    """x-modulus-hash counts by name: the order of the names stays, and so does that of the ring."""
+    """x-modulus-hash counts by name: the order of names is kept, and so is the ring's."""
     told = imported(api, definitions(["rabbit@b", "rabbit@a"], 6))
     node = api.get("overview")["node"]
     new = {(one["from"]): one["to"] for one in told["renamed"]}

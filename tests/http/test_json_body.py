@@ -11,7 +11,7 @@ from tests.generating import examples
 from jumpmq.http.plumbing.json_body import AT_ONCE, MAX_ELEMENTS, PIECE, read_object
 
 SMALL = {"at_once": 60, "piece": 20}
-"""Everything is large."""
+"""Every body counts as large."""
 
 
 def whole(octets: bytes, at_once: int = AT_ONCE, piece: int = PIECE) -> tuple[dict[str, Any], int]:

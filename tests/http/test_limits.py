@@ -214,7 +214,7 @@ def test_a_batch_that_stands_still_holds_up_no_other_one(monkeypatch: pytest.Mon
             b"POST /api/messages/%2F/publish?queue=orders HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
             b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" + octets[:5000]
         )
-        while not select.select([sender], [], [], 0)[0]:  # the first answers may precede the limit
+        while not select.select([sender], [], [], 0)[0]:  # the first batches may precede the slow one
             answer = requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=30).json()
             assert answer["published"] == 1000
             requests.delete(f"{url}/queues/%2F/orders/contents", timeout=30)

@@ -31,7 +31,7 @@ def connected(running: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A data directory of a queue with 100 messages and a stream with 10, of which the files are gone."""
+    """A data directory of a queue with 100 messages and a stream with 10, without their files."""
     with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
         channel.queue_declare("orders", durable=True)
         publish(channel, "orders", [b"%d" % number for number in range(100)])

@@ -227,7 +227,7 @@ def test_a_queue_declared_anew_starts_anew(api: API, channel: BlockingChannel, q
 def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(
     tmp_path: Path, end: Callable[..., int]
 ) -> None:
-    """After an orderly stop, and after kill -9 right behind the answers."""
+    """After a clean stop, and after kill -9 directly after the answers."""
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")
         with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:

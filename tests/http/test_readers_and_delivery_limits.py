@@ -1,4 +1,4 @@
-"""Readers of a quorum queue with a delivery limit: each lapse of a lease counts, and nothing else does."""
+"""Readers of a quorum queue with a delivery limit: only the expiry of a lease counts."""
 
 import time
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_a_lapse_counts_as_a_return(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("end", [JumpMQ.stop, JumpMQ.kill])
 def test_a_start_of_the_broker_does_not_count(tmp_path: Path, end: Callable[..., int]) -> None:
-    """Neither after the lapse nor before: a reservation that was held goes on."""
+    """A reservation outlives the restart; neither the restart nor a later one after the expiry counts."""
     with JumpMQ(tmp_path) as process:
         with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:
             declare(connection.channel(), 1, "q")

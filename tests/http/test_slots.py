@@ -1,4 +1,4 @@
-"""The slots of a queue over HTTP: figures, why a message is not delivered, definitions, readers."""
+"""The slots of a queue over HTTP: statistics, reasons of an undelivered message, definitions, readers."""
 
 from typing import Any
 

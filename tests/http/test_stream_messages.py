@@ -1,4 +1,4 @@
-"""A stream over HTTP: ranges of offsets as Arrow, cut from its files, from any place and any time on."""
+"""A stream over HTTP: ranges of offsets as Arrow, cut from its files, from any offset and any time on."""
 
 import time
 

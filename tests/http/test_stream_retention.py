@@ -1,4 +1,4 @@
-"""Retention while a stream cannot be written."""
+"""Retention while writes to a stream fail."""
 
 import contextlib
 import shutil

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # without PySpark, no test of this folder runs
 pyspark = pytest.importorskip("pyspark")
 
 PATIENCE = 600
-"""Seconds that a test may take: Spark takes some to begin anything, and many times as many on a busy machine."""
+"""Timeout of a test in seconds: Spark starts slowly, and many times slower on a busy machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local Spark: two cores, and a task may fail twice before its job does."""
+    """A small local Spark: two cores, and up to two failures of a task."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 or later")
     from pyspark.sql import SparkSession

@@ -72,8 +72,10 @@ LONGEST = 120.0
 
 
 def run_dawdling(spark: SparkSession, url: str, queue: str, marks: str, rows: int) -> int:
-    """Write numbers to a queue, from a table and then from a stream. Each attempt at a partition leaves a mark
-    ``KIND-PARTITION-ATTEMPT``; the first at the first one waits in the middle for the second.
+    """Write numbers to a queue, from a table and then from a stream.
+
+    An attempt at a partition creates a file ``KIND-PARTITION-ATTEMPT``. The first attempt at the first partition waits
+    in the middle for the second attempt.
     """
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)
 

@@ -1,4 +1,4 @@
-"""The queries of :mod:`tests.spark.kills`, in a process that is killed: ``python -m tests.spark.kill_jobs MASTER``."""
+"""The queries of :mod:`tests.spark.kills`, in a killable process: ``python -m tests.spark.kill_jobs MASTER``."""
 
 from __future__ import annotations
 

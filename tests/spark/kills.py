@@ -1,15 +1,15 @@
-"""Kills whatever takes part in four streaming queries, and counts every message at the end.
+"""Kills all participants of four streaming queries, and counts every message at the end.
 
     python -m tests.spark.kills --minutes 10 [--workers 2]
 
-Numbered messages go to four hash exchanges; a query each takes them into a Parquet table, into a Delta table, back into
-an exchange, and, from streams, into another Parquet table. Spark is a small cluster with speculation on, and some tasks
-dawdle. Every few seconds something is done to it: the driver with all its processes, its JVM, the process that plans, a
-Python worker, an executor or the broker is killed, or stopped for a while and continued; a query is started again on
-other cores; queues are bound, unbound, bound again, deleted, and deleted and declared again; of a broker with several
-processes one is killed or stopped, or the supervisor alone, and streams move from one to another. Then all is let in
-peace until everything is read. Each message has to be in each of the four places once, and each of these things done;
-else the exit status is 1. What a crash has left in a stream twice (docs/durability.md) has to be read twice.
+Numbered messages go to four hash exchanges; four queries move them into a Parquet table, into a Delta table, back into
+an exchange, and, from streams, into a second Parquet table. Spark is a small cluster with speculation, and some tasks
+are slow. Every few seconds there is a failure or a change: the driver with all its processes, its JVM, the planning
+process, a Python worker, an executor or the broker is killed, or stopped for a while and continued; a query restarts
+with other cores; queues are bound, unbound, bound again, deleted, and redeclared; of a broker with several processes a
+worker is killed or stopped, or the supervisor alone, and streams move between workers. Then the failures end until all
+messages are read. Every message must be in all four places exactly once, and every failure must have occurred; else the
+exit status is 1. Messages duplicated in a stream by a crash (docs/durability.md) must be read twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AT_ONCE = 60
 INTERVAL = 0.1
 
 PAUSE = (2.0, 9.0)
-"""Seconds between two blows."""
+"""Seconds between two failures."""
 
 HOME = b"jumpmq.nodes.processes.worker"
 """Part of the command of a broker's worker."""
@@ -90,7 +90,7 @@ class Feed(threading.Thread):
             self._error = error
 
     def stop(self) -> int:
-        """Returns how many messages are published."""
+        """Stop publishing. Return the number of published messages."""
         self._stopped.set()
         self.join()
         if self._error is not None:
@@ -402,14 +402,14 @@ def drain(api: ManagementClient, queries: Queries) -> None:
 def harm(
     seconds: float, directory: Path, seed: int, say: Callable[[str], None] = print, *, workers: int = 1
 ) -> dict[str, Any]:
-    """Do harm for some seconds.
+    """Cause failures for the given seconds.
 
     Args:
-        workers: in how many processes the broker runs.
+        workers: number of the broker's processes.
 
     Returns:
-        ``published``; by query ``rows``, ``numbers`` (different ones) and the ``highest``; what was ``done`` how often,
-        and what was ``left_out``; how many messages streams have ``doubled``.
+        ``published``; by query ``rows``, distinct ``numbers`` and the ``highest``; counts of failures as ``done``,
+        ``left_out`` failures, and the number of messages ``doubled`` in streams.
     """
     ports = free_ports(2)
     arguments = ("--port", str(ports[0]), "--http-port", str(ports[1]), "--workers", str(workers))

@@ -1,4 +1,4 @@
-"""Processes of Spark's that tests may kill: a standalone cluster, and drivers with jobs of ``tests.spark.jobs``."""
+"""Killable processes of Spark: a standalone cluster, and drivers with jobs of ``tests.spark.jobs``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Of the workers."""
 PATIENCE = 120.0
-"""Seconds that a busy machine may take to start a process of Spark's."""
+"""Timeout in seconds for the start of a Spark process on a busy machine."""
 
 SMALL = "--conf spark.executor.memory=512m --conf spark.executor.cores=1 --driver-memory 512m"
 

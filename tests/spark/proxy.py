@@ -33,7 +33,7 @@ class Proxy:
         threading.Thread(target=self._serve, name="proxy", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Close the listening port."""
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
 

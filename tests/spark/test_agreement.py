@@ -1,4 +1,4 @@
-"""Spark's decision is the broker's: on every golden vector, and on a million random keys of every kind."""
+"""Spark's routing is the broker's: on every golden vector, and on a million random keys of every kind."""
 
 import datetime
 import json

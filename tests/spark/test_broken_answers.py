@@ -29,7 +29,7 @@ TAKEN = 500
 
 
 def read(broker: jumpmq.RunningBroker, meanwhile: Callable[[], None]) -> Counter[int]:
-    """Look at the queue ``q1``; the answer is cut after two thirds. How often each number came."""
+    """Count the messages read from the queue ``q1``, through an answer cut after two thirds."""
     proxy = Proxy(broker.http_port, COUNT * len(BODY) * 2 // 3, meanwhile)
     try:
         client = Client(BrokerAddress(f"http://guest:guest@127.0.0.1:{proxy.port}"), met=True)
@@ -42,7 +42,7 @@ def read(broker: jumpmq.RunningBroker, meanwhile: Callable[[], None]) -> Counter
 
 
 def take_some(channel: BlockingChannel) -> None:
-    """Have messages delivered without acknowledgement."""
+    """Take messages without acknowledgement."""
     for method, _, _ in channel.consume("q1"):
         if method.delivery_tag == TAKEN:
             return

@@ -42,7 +42,7 @@ def archived(spark: SparkSession, place: str) -> list[bytes]:
 def test_a_task_that_runs_twice_at_once_publishes_once(
     cluster: Cluster, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """And neither of the two fails. Comes before tests whose drivers keep the cluster's cores."""
+    """Neither of the two tasks fails. This test precedes the tests whose drivers keep the cluster's cores."""
     channel.queue_declare("out", durable=True)
     driver = Driver(cluster.url, tmp_path, SPECULATIVE | {"spark.task.maxFailures": "1"})
     try:

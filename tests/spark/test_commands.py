@@ -72,7 +72,7 @@ def test_streams_are_archived_from_their_beginning_and_replayed_by_range(
 def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """The whole group of processes gets the signal, as from a terminal."""
+    """The whole process group gets the signal, as from a terminal."""
     publish(channel, numbered(1, 30))
     arguments = ("pipeline", "archive", "x", str(tmp_path / "table"), "--url", broker.http_url)
     process = subprocess.Popen(

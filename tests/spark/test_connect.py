@@ -1,4 +1,4 @@
-"""Over Spark Connect, in a declarative pipeline, and without an activated environment: programs of their own."""
+"""Spark Connect, a declarative pipeline, and Spark without an activated environment, as separate programs."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Queries beside slots and consumer groups: order is kept, and a message goes to one of both."""
+"""Queries and consumer groups on the same queues: order is kept, and a message goes to one of both."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_few_messages_of_a_slot_in_flight_are_no_micro_batch(broker: RunningBrok
 def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way_out(
     broker: RunningBroker, channel: BlockingChannel
 ) -> None:
-    """The query goes on from where it was, once the stream is unbound."""
+    """The query continues after the stream is unbound."""
     published, query = publish(channel, numbered(1, 20)), reader(broker)
     start = query.initialOffset()
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})

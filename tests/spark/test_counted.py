@@ -1,4 +1,6 @@
-"""Every message is counted: from queues of each kind to a queue, through kills, over TLS, with and without rights."""
+"""Every message is counted: from queues of every kind to a queue, across kills, over TLS, with and without
+permissions.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def publish(url: str, first: int, last: int) -> None:
 
 
 def write(url: str, found: list[dict[str, Any]], number: int, **options: str) -> None:
-    """Write a micro-batch into ``out``, as a streaming query's task does, twice: as if the first had been lost."""
+    """Write a micro-batch into ``out``, as a streaming query's task, twice: as if the first attempt had been lost."""
     batch = pa.record_batch({name: [row[name] for row in found] for name in ("body", "amqp_properties")})
     for attempt in ("first", "second"):
         writer = JumpMQDataSource({"url": url, "queue": "out"} | options).streamWriter(WRITTEN, False)
@@ -157,7 +159,7 @@ def test_over_tls_through_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_user_who_may_not_read_one_of_the_queues_takes_nothing_of_any(broker: RunningBroker, api: API) -> None:
-    """Neither a table nor a query lacks rows in silence, also where the right is taken from a query that runs."""
+    """Neither a table nor a query lacks rows silently, also if the permission is revoked from a running query."""
     declare(broker.amqp_url, "classic")
     publish(broker.amqp_url, 1, 300)
     api.request("PUT", "users", "reader", json={"password": "r", "tags": "monitoring"})

@@ -82,7 +82,7 @@ def rows_of(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
 
 
 class Attempt:
-    """The tasks of a micro-batch of 120 rows, divided evenly into some partitions, as Spark runs them."""
+    """The tasks of a micro-batch of 120 rows, divided evenly into partitions, as run by Spark."""
 
     def __init__(self, broker: jumpmq.RunningBroker, partitions: int) -> None:
         schema = StructType().add("queue", StringType()).add("body", BinaryType())

@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
 
 
 def blocks(kind: str) -> list[str]:
-    """The page's blocks of code of a kind."""
+    """The page's code blocks of a language."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
     return [block for name, block in found if name == kind]
 

@@ -191,7 +191,7 @@ def test_an_error_is_one_sentence_in_notebooks(
 def test_an_error_of_foreach_batch_is_its_own_line(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Spark's account ends with the plan, whose lines for a union begin as the lines of Java's causes do."""
+    """Spark's message ends with the plan, whose lines for a union begin as the lines of Java's causes."""
 
     def refuse(batch: object, number: int) -> None:
         raise ValueError(f"number {number}\nand more")
@@ -227,7 +227,7 @@ def test_a_user_who_may_not_is_not_told_of_the_password(broker: jumpmq.RunningBr
 
 @pytest.mark.slow
 def test_a_broker_that_went_away(spark: SparkSession, tmp_path: Path) -> None:
-    """A query is told so at planning, or where it was when ``brokerRetrySeconds`` were over."""
+    """A query fails at planning, or at its position after ``brokerRetrySeconds``."""
     with jumpmq.running() as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             declare(connection.channel())

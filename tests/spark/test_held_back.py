@@ -89,7 +89,7 @@ def test_a_duplicate_is_no_row(broker: RunningBroker, channel: BlockingChannel, 
 
 @pytest.fixture(params=["classic", "quorum"])
 def resting(request: pytest.FixtureRequest, channel: BlockingChannel) -> str:
-    """The name of a queue with 20 messages, of which the first five rest for an hour."""
+    """Name of a queue with 20 messages; the first five have a redelivery delay of an hour."""
     arguments = {"x-queue-type": request.param, "x-delayed-retry-type": "all", "x-delayed-retry-min": HOUR}
     channel.queue_declare("tried", durable=True, arguments=arguments)
     channel.confirm_delivery()

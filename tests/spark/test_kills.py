@@ -1,4 +1,4 @@
-"""Processes are killed in mid-query (SIGKILL): the table has every message once."""
+"""Processes are killed during a query (SIGKILL): the table has every message exactly once."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Modules not imported by Spark's Python workers, because an import takes tenths of a second per worker."""
+"""Tasks of Spark import neither pandas nor pyarrow's functions, which would take tenths of a second per worker."""
 
 from __future__ import annotations
 

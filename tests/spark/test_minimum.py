@@ -1,4 +1,4 @@
-"""A micro-batch that waits for a minimum of messages, as of Kafka's source; no Spark session is needed."""
+"""A micro-batch that waits for a minimum of messages, as of Kafka's source, without a Spark session."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Pair:
             return act(connection.channel())
 
     def declare(self, queue: str, kind: str) -> None:
-        """Declare a queue anew."""
+        """Delete and redeclare a queue."""
         self._on_channel(lambda channel: channel.queue_delete(queue))
         self._on_channel(lambda channel: channel.queue_declare(queue, durable=True, arguments=KINDS[kind]))
 
@@ -87,7 +87,7 @@ def pair(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 @pytest.mark.parametrize("pair", [("classic", "parquet", True), ("stream", "parquet", False)], indirect=True)
 def test_a_table_of_another_checkpoint_takes_nothing(pair: Pair) -> None:
-    """Over AMQP, where what is taken and acknowledged would be gone; and of a stream."""
+    """Over AMQP, where acknowledged messages would be lost; and from a stream."""
     start = {} if pair._amqp else {"startingOffsets": "earliest"}
     pair.fill(0, 20)
     pair.run(**start)

@@ -304,7 +304,7 @@ def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(
 def test_a_chunk_is_published_in_parts_where_many_queues_get_it(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
 ) -> None:
-    """The broker takes so many copies at once; a batch that is tried again is still published once."""
+    """The broker limits the copies per request; a retried batch is still published once."""
     channel.exchange_declare("many", "fanout", durable=True)
     for number in range(100):
         channel.queue_declare(f"many{number}", durable=True)

@@ -24,9 +24,9 @@ from jumpmq.spark.options import BrokerAddress
 QUEUES = [f"q{number}" for number in range(4)]
 ROWS = 60_000
 KILLS = 5
-"""The broker ends when a process ends six times soon after its start."""
+"""The broker ends after six early ends of a process."""
 WORKER = b"jumpmq.nodes.processes.worker"
-"""In the command of a process of the broker."""
+"""Part of the command of a broker's process."""
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def ends(query: DataStreamWriter, killer: threading.Thread) -> bool:
 
 
 def kill_now_and_then(ended: threading.Event) -> None:
-    """Kill a process every few seconds, not for ever."""
+    """Kill a process every few seconds, for a limited time."""
     choose = random.Random(2)
     for _ in range(KILLS):
         if ended.wait(choose.uniform(3, 8)):

@@ -1,4 +1,4 @@
-"""Checks before a query begins, and the query's name in the source."""
+"""Queries refused before their start, and the acknowledgements of a stopped query."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_archive_goes_on_with_another_checkpoint_if_told_so(
 def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Without the option ``checkpointLocation`` of the source. A second query to the table begins nothing meanwhile."""
+    """Without the option ``checkpointLocation`` of the source. A second query to the table does not start meanwhile."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x")
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))

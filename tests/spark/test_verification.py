@@ -1,4 +1,4 @@
-"""`jumpmq.spark.verify` finds in a table what `jumpmq verify` finds in a file."""
+"""`jumpmq.spark.verify` on a table finds the violations that `jumpmq verify` finds in a file."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Brokers as processes: killed, started again, and gone at the end."""
+"""Brokers as processes: killed, restarted, and deleted at the end."""
 
 import re
 from pathlib import Path

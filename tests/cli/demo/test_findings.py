@@ -17,7 +17,7 @@ SCHEMA = """queue string, seq bigint, number bigint, tailnum string,
 
 
 class Flight(NamedTuple):
-    """A row of the demo's table, as far as the findings look at it."""
+    """The columns of the demo's table used by the findings."""
 
     queue: str
     seq: int

@@ -1,4 +1,4 @@
-"""The demo's messages are all flights of the year, in the order of their scheduled departure."""
+"""The demo's messages are all flights of the year, in order of scheduled departure."""
 
 import json
 

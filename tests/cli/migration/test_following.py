@@ -207,7 +207,7 @@ def test_names_of_any_characters_are_moved_and_do_nothing_to_a_terminal(old: Any
 
 
 def drain(old: Any, new: Any, vhost: str, queue: str = "q") -> Drain:
-    """A move of a queue by a new process."""
+    """Move a queue by a new process."""
     target = Target(ManagementClient(new.http_url), vhost, queue, "test")
     made = Drain(queue, target, lambda count: None)
     suit(made, requests.get(f"{old.http_url}/api/queues/{vhost}/{queue}").json())

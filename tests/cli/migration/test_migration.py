@@ -154,7 +154,7 @@ def queues_of(url: str, vhost: str) -> list[str]:
 
 
 def moved_alike(nodes: list[RabbitMQ], broker: jumpmq.RunningBroker, vhost: str, known: list[str]) -> None:
-    """Move sharded and other hash exchanges: no key goes elsewhere, and the pseudo-queue gets all."""
+    """Move sharded and other hash exchanges: every key keeps its queue, and the pseudo-queue delivers all messages."""
     rabbitmq, old_url = nodes[0], f"http://guest:guest@127.0.0.1:{nodes[0].http_port}"
     hashed(rabbitmq, vhost)
     shards = 2 * 3 * len(nodes)

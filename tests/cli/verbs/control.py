@@ -10,4 +10,4 @@ Output = Callable[..., str]
 """Maps arguments of a successful jumpmqctl to its standard output."""
 
 Failure = Callable[..., tuple[int, str]]
-"""From the arguments of a failing jumpmqctl to its exit status and standard error."""
+"""Maps arguments of a failing jumpmqctl to its exit status and standard error."""

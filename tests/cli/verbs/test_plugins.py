@@ -11,7 +11,7 @@ NOWHERE = "http://guest:guest@127.0.0.1:9"
 
 
 def ctl(*words: str) -> tuple[int, str, str]:
-    """Status and output of `jumpmqctl`, beside no broker."""
+    """Status and output of `jumpmqctl`, without a broker."""
     result = run("jumpmqctl", *words, JUMPMQ_URL=NOWHERE)
     return result.returncode, result.stdout, result.stderr
 

@@ -109,7 +109,7 @@ class OpenPage(Protocol):
         scheme: Literal["dark", "light"] = "light",
         viewport: ViewportSize = WIDE,
     ) -> Site:
-        """Open the page in a window of its own; without a user, at the login."""
+        """Open the page in a new window; without a user, at the login."""
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ class Site:
         return self
 
     def see(self, text: str | re.Pattern[str]) -> Site:
-        """Wait until the text can be seen."""
+        """Wait until the text is visible."""
         self.page.get_by_text(re.compile(text) if isinstance(text, str) else text).first.wait_for()
         return self
 

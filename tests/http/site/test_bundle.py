@@ -1,4 +1,4 @@
-"""The bundle of the page's modules: transformation of modules, and refused modules."""
+"""The bundle of the page's modules: order of imports, modules loaded later, and refused forms."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The picture of what goes through an exchange: publishers, queues and consumers, wide where much goes."""
+"""The diagram of an exchange's traffic: publishers, queues and consumers, with widths by rate."""
 
 import re
 from collections.abc import Iterable, Iterator

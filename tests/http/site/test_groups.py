@@ -1,4 +1,4 @@
-"""The page's views of consumer groups, and of why a message is not delivered."""
+"""The page's views of consumer groups, and of the reasons of an undelivered message."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Messages on the page: found without being taken, read, copied as a program, chosen and moved."""
+"""Messages on the page: found without removal, read, copied as a program, selected and moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs between queues and tables."""
+"""Complete jobs between queues and tables."""
 
 from pathlib import Path
 

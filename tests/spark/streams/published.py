@@ -40,7 +40,7 @@ class Query:
         self._batch: tuple[str, str] | None = None
 
     def at(self, broker: Managed | None, **options: Any) -> None:
-        """Go on from the checkpoint, as a query that was started again does."""
+        """Continue from the checkpoint, as a restarted query."""
         self._reader = source(broker, options).streamReader(SCHEMA)
 
     @property
@@ -55,7 +55,7 @@ class Query:
         return self.repeated()
 
     def repeated(self) -> list[dict[str, Any]]:
-        """The rows of the last micro-batch once more."""
+        """The rows of the last micro-batch again."""
         assert self._batch is not None
         start, end = map(json.loads, self._batch)
         return read(self._reader, self._reader.partitions(start, end))

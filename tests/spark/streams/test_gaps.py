@@ -82,7 +82,7 @@ def store_offset(port: int, stream: str, offset: int) -> None:
 
 
 def shared(rabbitmq: WithStreams, channel: BlockingChannel) -> list[bytes]:
-    """Three runs of ten messages, and an offset stored behind each but the last."""
+    """Three runs of ten messages, with a stored offset after all but the last."""
     published = fill(channel, "shared", 10)
     for run in (1, 2):
         store_offset(rabbitmq.stream_port, "shared", 3 * run)

@@ -1,4 +1,4 @@
-"""Streams in Spark itself: a table, and a query that fails, is restarted and goes on."""
+"""Streams in Spark itself: a table, and a query that fails, restarts and continues."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ def test_a_repeated_batch_has_the_same_rows_whatever_came_since(
 def test_the_first_batch_of_all_is_repeated_though_its_beginning_is_in_no_record(
     broker: jumpmq.RunningBroker, streams: BlockingChannel
 ) -> None:
-    """Spark logs where a batch ended, and asks a restarted query anew where it begins."""
+    """Spark logs the end of a batch, and requests the start from a restarted query."""
     fill(streams, "s1", 10)
     query = Query(broker, queue="s1")
     published = fill(streams, "s1", 5, start=10)

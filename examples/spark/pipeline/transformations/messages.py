@@ -1,4 +1,4 @@
-"""Spark Declarative Pipelines: an exchange's messages become a table, each once, and a view counts them."""
+"""Spark Declarative Pipelines: an exchange's messages become a table, exactly once, and a view counts them."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
