@@ -1,7 +1,7 @@
 """A lower bound for a confirm: a server that only reads, appends, syncs and answers the load generator's messages.
 
 The server speaks the subset of AMQP of ``benchmarks.load confirm`` and ``singly``: every method is answered, no message
-is routed or kept. One process with one thread runs an epoll loop: every round reads all ready clients, appends and syncs
+is routed or kept. One process with one thread runs an epoll loop: a round reads all ready clients, appends and syncs
 their octets at once, and answers every client. Its rate is the maximum of this generator on this machine.
 
 With followers, the octets are sent to the followers before the append, and answered after all followers have synced
