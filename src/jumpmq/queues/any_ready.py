@@ -1,12 +1,12 @@
 """The ready messages of a queue, as the queue and its rules use them: the interface of all kinds of ready messages.
 
-========================  =============================================================================
-:mod:`~.ready`            in order, in memory and in the store
-:mod:`~.priorities`       by priority; two priorities of quorum queues
-:mod:`~.delayed_messages` by due time
-:mod:`~.slots`            in order per slot
-:mod:`~.fences`           behind ordering barriers, in front of another kind
-========================  =============================================================================
+=========================  =============================================================================
+:mod:`~.ready`             in order, in memory and in the store
+:mod:`~.priorities`        by priority; two priorities of quorum queues
+:mod:`~.delayed_messages`  by due time
+:mod:`~.slots`             in order per slot
+:mod:`~.fences`            behind ordering barriers, in front of another kind
+=========================  =============================================================================
 """
 
 from abc import ABC, abstractmethod
