@@ -1,4 +1,4 @@
-"""A durable broker inside the test process; a file's tests share one."""
+"""A durable broker inside the test process, shared by the tests of a file."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Clients whose turns have two sides: rejections with dead letters, and transactions."""
+"""Clients with two-sided turns: rejections with dead letters, and transactions."""
 
 import random
 
@@ -7,7 +7,7 @@ from tests.wire import Basic, Tx, WireChannel
 
 
 class Rejecter(Client):
-    """Rejects what it gets: the broker dead-letters it."""
+    """Rejects all deliveries; the broker dead-letters them."""
 
     def work(self, channel: WireChannel) -> None:
         channel.call(Basic.Qos(prefetch_count=50))
@@ -19,7 +19,7 @@ class Rejecter(Client):
 
 
 class Mover(Client):
-    """Publishes what it gets to another queue, and acknowledges it in the same transaction."""
+    """Publishes deliveries to a second queue, and acknowledges them in the same transaction."""
 
     def work(self, channel: WireChannel) -> None:
         channel.call(Tx.Select())
@@ -33,7 +33,7 @@ class Mover(Client):
 
 
 def declare(channel: WireChannel) -> None:
-    """A queue that overflows into ``dead`` and one that is rejected into it, both fed by one exchange."""
+    """Declare a queue that overflows into ``dead`` and a queue rejected into it, both fed by one exchange."""
     channel.exchange("dying", "fanout", durable=True, auto_delete=False)
     channel.exchange("all", "topic", durable=True, auto_delete=False)
     dying = {"x-dead-letter-exchange": "dying"}

@@ -1,4 +1,4 @@
-"""Checks what consumers saw: nothing is lost, a key's messages come in order, and one consumer at a time has a key."""
+"""Checks of the consumers' log: no loss, messages of a key in order, and one consumer per key at a time."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """What happened to a message at a consumer, by a clock that all share."""
+    """An event of a message at a consumer, by a shared clock."""
 
     at: float
     kind: str
@@ -20,8 +20,8 @@ class Event(NamedTuple):
 class Ordering:
     """The log of all consumers; numbers of a key rise in the order of publishing.
 
-    A consumer notes a delivery before it acts on it, and what it does with it (``settled``) before it tells the broker;
-    a consumer whose connection is gone holds nothing any more (``gone``), noted when the broker may know of it.
+    A consumer notes a delivery before acting on it, and its outcome (``settled``) before the broker hears of
+    it. A consumer without connection holds nothing any more (``gone``), noted when the broker may know of it.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Ordering:
         self._note("returned", consumer, key, number)
 
     def gone(self, consumer: str) -> None:
-        """All that the consumer holds is the broker's again."""
+        """All messages held by the consumer return to the broker."""
         self._note("gone", consumer, "", 0)
 
     def _note(self, kind: str, consumer: str, key: str, number: int, redelivered: bool = False) -> None:
@@ -47,15 +47,15 @@ class Ordering:
 
     @property
     def done(self) -> set[tuple[str, int]]:
-        """Key and number of what was acknowledged."""
+        """Return key and number of acknowledged messages."""
         with self._lock:
             return {(one.key, one.number) for one in self._events if one.kind == "acknowledged"}
 
     def problems(self, published: dict[str, int], *, alone: bool = True) -> list[str]:
-        """What is wrong with the log.
+        """Return the violations found in the log.
 
         Args:
-            published: by key, how many were published, numbered from 0.
+            published: number of published messages by key, numbered from 0.
             alone: whether a key may be unacknowledged at one consumer only, and one of its messages at a time.
         """
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""What clients see while a change of definitions takes effect in steps, such as a policy that shards an exchange."""
+"""Clients during a change of definitions in steps, such as a policy that shards an exchange."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def api(broker: jumpmq.RunningBroker) -> API:
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each step of a change others are served."""
+    """Serve unrelated work after every step of a change."""
     monkeypatch.setattr(proposals, "STEPS_AT_ONCE", 1)
     monkeypatch.setattr(preparing, "FEW", 0)
 
@@ -37,7 +37,7 @@ def shard(api: API, exchange: str, count: int, key: str) -> None:
 def test_who_publishes_while_the_key_of_shards_changes_loses_nothing(
     api: API, channel: WireChannel, unique: Name
 ) -> None:
-    """Each message has either key, so that it reaches each shard once, by the bindings before or by those after."""
+    """Messages have either key: every shard gets a message once, by the old bindings or by the new."""
     exchange = unique("x")
     channel.exchange(exchange, "direct")
     shard(api, exchange, SHARDS, "even")

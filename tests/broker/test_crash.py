@@ -1,4 +1,4 @@
-"""A broker that is killed loses nothing that it confirmed; one that is stopped knows exactly where it stood."""
+"""A killed broker loses no confirmed message; a stopped broker keeps its exact state."""
 
 import socket
 import time
@@ -21,14 +21,14 @@ from jumpmq.testing import JumpMQ
 
 QUEUES = {"q1": "1", "q2": "1", "q3": "2", "q4": "2"}
 ROUNDS = (0.4, 1.2, 4.5, 0.8)
-"""Seconds of load before each kill, give or take."""
+"""Approximate seconds of load before each kill."""
 NOTED_AFTER = 3.0
-"""Seconds after which an acknowledgement survives a kill, with time to spare: it is noted about once a second."""
+"""Seconds until an acknowledgement surely survives a kill: acknowledgements are recorded about once a second."""
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[JumpMQ]:
-    """A broker in a process of its own, that can be killed and started again."""
+    """A broker in a separate process, for kills and restarts."""
     with JumpMQ(tmp_path / "data") as running:
         yield running
 
@@ -42,7 +42,7 @@ def declare(channel: WireChannel) -> None:
 
 
 class Account:
-    """What must be in the queues, and what must not."""
+    """Messages required in the queues, and messages required to be absent."""
 
     def __init__(self) -> None:
         self.publishers = [Publisher(number, "flights") for number in range(3)]
@@ -53,7 +53,7 @@ class Account:
         self.queue_of_key: dict[str, str] = {}
 
     def load(self, broker: JumpMQ, seconds: float) -> float:
-        """Keep the broker busy, then kill it; returns when."""
+        """Keep the broker busy, then kill it; return the time of the kill."""
         self.publishers = [Publisher(one.number, "flights", one.sent) for one in self.publishers]
         consumer = Consumer(list(QUEUES))
         killed_at = kill_under(broker, [*self.publishers, consumer], seconds)
@@ -74,7 +74,7 @@ class Account:
         assert not gone & set(everything), "acknowledged long ago"
         for queue, messages in found.items():
             self._check_queue(queue, messages)
-        # What is there again must stay until it is acknowledged again; what is not must never come back.
+        # A message present now must stay until acknowledged again; a missing message must never return.
         self.maybe_acknowledged -= set(everything)
         self.acknowledged = dict.fromkeys(self.acknowledged.keys() - set(everything), 0.0)
 
@@ -99,7 +99,7 @@ def test_killed_in_mid_load(broker: JumpMQ) -> None:
         account.check(contents(broker.port, list(QUEUES)), killed_at)
     assert len(account.confirmed) > 1000
     assert len(account.queue_of_key) > 30  # of 60; the consumer may have had all of a key
-    assert acknowledged_long_ago > 100  # so there was something to check
+    assert acknowledged_long_ago > 100  # so that there was something to check
     account.check(contents(broker.port, list(QUEUES), acknowledge=True), killed_at)
     assert broker.stop() == 0
     broker.start()
@@ -107,7 +107,7 @@ def test_killed_in_mid_load(broker: JumpMQ) -> None:
 
 
 def destinations(channel: WireChannel, keys: list[str]) -> dict[str, str]:
-    """The queue of every key, by publishing to the exchange ``ring`` and looking where the messages are."""
+    """Return the queue of every key, by publishing to the exchange ``ring`` and searching the queues."""
     channel.confirm_select()
     for key in keys:
         channel.publish("ring", key, key.encode())
@@ -116,7 +116,7 @@ def destinations(channel: WireChannel, keys: list[str]) -> dict[str, str]:
 
 
 def declare_ring(channel: WireChannel) -> None:
-    """A ring that something was removed from: its state is more than its bindings."""
+    """Declare a ring with a removed queue: the ring's state is more than its bindings."""
     channel.call(Exchange.Declare(exchange="ring", exchange_type="x-consistent-hash", durable=True))
     for queue, weight in (("r1", "3"), ("r2", "2"), ("gone", "4"), ("r3", "5")):
         channel.queue(queue, durable=True, exclusive=False)
@@ -125,7 +125,7 @@ def declare_ring(channel: WireChannel) -> None:
 
 
 def exists(broker: JumpMQ, method: Queue.Declare | Exchange.Declare) -> bool:
-    """Whether a passive declare finds it."""
+    """Return True if a passive declare succeeds."""
     with login(broker.port) as connection:
         try:
             connection.channel().call(method)
@@ -197,7 +197,7 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
 @pytest.mark.parametrize("crash", [True, False])
 @in_loop
 async def test_a_start_that_fails_changes_nothing_of_what_was_delivered(tmp_path: Path, crash: bool) -> None:
-    """As while another process has the port."""
+    """The start fails as if another process had the port."""
     persistent = pika.BasicProperties(delivery_mode=2)
 
     def publish(channel: Any) -> None:
@@ -224,7 +224,7 @@ STRATEGIES = ("at-most-once", "at-least-once")
 
 @pytest.mark.slow
 def test_a_message_is_kept_until_its_letter_is_on_disk_in_a_stream(broker: JumpMQ, tmp_path: Path) -> None:
-    """Streams have files of their own, and one may fail, or be late, while the log goes on."""
+    """Streams have separate files; a file may fail, or be late, while the log continues."""
     with login(broker.port) as connection:
         channel = connection.channel()
         channel.queue("grave", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})
@@ -241,7 +241,7 @@ def test_a_message_is_kept_until_its_letter_is_on_disk_in_a_stream(broker: JumpM
         channel.wait_for_confirms()
         for strategy in STRATEGIES:
             channel.send(Basic.Reject(arrival(channel, strategy).method.delivery_tag, requeue=False))
-        time.sleep(1.5)  # what is settled is on disk by now
+        time.sleep(1.5)  # settlements are on disk by now
     broker.kill()
     in_the_way.rmdir()
     broker.start()

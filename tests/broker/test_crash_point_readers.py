@@ -1,5 +1,8 @@
-"""A crash at any call of the disk, while batches are published and reserved over HTTP as Spark does: what was answered
-holds, a batch is there with its number or neither is, and what was acknowledged is gone with the reservation."""
+"""Crashes at any call of the disk while batches are published and reserved over HTTP, as by Spark.
+
+Answered requests hold. A batch is stored together with its number, or not at all. Acknowledged messages are
+gone together with the reservation.
+"""
 
 import random
 from pathlib import Path
@@ -15,11 +18,11 @@ from jumpmq.store import store
 
 BATCHES, ROWS, TAKEN = 12, 3, 2
 POINTS = 25
-"""Crashes that are tried."""
+"""Number of crashes tried."""
 
 
 class Answered(NamedTuple):
-    """The last batch that the broker has said is published, and the last reservation that is acknowledged."""
+    """The last batch reported as published, and the last acknowledged reservation."""
 
     batch: int
     reservation: int

@@ -1,7 +1,7 @@
-"""A group of readers over HTTP reads each message once, however often the broker is killed under it.
+"""A reader group over HTTP reads each message once, however often the broker is killed meanwhile.
 
-It does as a Spark query does, whose sink knows the numbers of the batches that it has written: it reserves, reads what
-it reserved, and acknowledges; after a kill it reads again what it is not sure of.
+The reader works like a Spark query whose sink knows the numbers of written batches: it reserves, reads the
+reservation, and acknowledges; after a kill it repeats uncertain reads.
 """
 
 import time
@@ -20,7 +20,7 @@ from tests.wire import login
 from jumpmq.testing import HOST, JumpMQ
 
 ROUNDS = (0.7, 1.2, 0.9)
-"""Seconds of load before each kill, give or take."""
+"""Approximate seconds of load before each kill."""
 QUEUE = "read"
 
 
@@ -35,13 +35,13 @@ def letters(bodies: list[bytes]) -> list[Letter]:
 
 
 class Reader(Client):
-    """The group's one reader.
+    """The only reader of the group.
 
     Attributes:
-        batches: the bodies of each reservation that was read, by its number.
-        offset: the last reservation that it knows of.
-        acknowledged: the last one of which it knows that it is acknowledged.
-        again: how many batches it has read again after a kill.
+        batches: bodies of each reservation read, by number.
+        offset: the last known reservation.
+        acknowledged: the last reservation with an answered acknowledgement.
+        again: number of batches read again after a kill.
     """
 
     def __init__(self, before: "Reader | None" = None) -> None:
@@ -76,7 +76,7 @@ class Reader(Client):
                 self._acknowledge()
 
     def _step(self) -> bool:
-        """Read a batch; returns whether there was one."""
+        """Read a batch; return False without messages."""
         wish = {"queues": {QUEUE: self.offset or None}, "max_messages": 50}
         found = self.api.post("readers", "/", "g", "reserve", body=wish)["queues"][QUEUE]
         if not found["messages"]:

@@ -1,4 +1,4 @@
-"""A killed broker has each message in one place: a dead letter and its original, a transaction's two sides, are one."""
+"""A killed broker has each message in one place: dead-lettering and transactions are atomic."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.wire import login
 from jumpmq.testing import JumpMQ
 
 ROUNDS = (0.5, 1.0, 0.7)
-"""Seconds of load before each kill, give or take."""
+"""Approximate seconds of load before each kill."""
 QUEUES = ["short", "worked", "moved", "dead"]
 
 

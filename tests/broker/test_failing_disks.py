@@ -1,4 +1,4 @@
-"""A short run of the fuzzer of disks: whatever fails of a data directory, nothing confirmed is lost, and all go on."""
+"""A short run of the fuzzer of disks: after any failure, confirmed messages are there, and all clients go on."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Under a clock that is a hundred times as fast minutes take seconds: leases, expiry, logins with tokens."""
+"""Leases, expiry and logins with tokens under a faster clock."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from jumpmq.testing import JumpMQ
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 FASTER = 150
-"""More would leave no time between the steps that are taken by the clock."""
+"""A higher factor would leave no time between the timed steps."""
 LONG = 600
 """Seconds, four of the test's."""
 
@@ -56,7 +56,7 @@ def test_many_minutes_of_leases_and_expiry(broker: JumpMQ) -> None:
         began = time.monotonic()
         session = ask("open", query="one", lease=LONG)["session"]
         ask("reserve", queues={"read": None}, session=session, lease=LONG)
-        while time.monotonic() < began + 1.5 * LONG / FASTER:  # it is renewed for longer than it lasts
+        while time.monotonic() < began + 1.5 * LONG / FASTER:  # renewed for longer than a lease lasts
             ask("renew", session=session)
             time.sleep(LONG / FASTER / 20)
         assert api.counts("read") == (0, 2)

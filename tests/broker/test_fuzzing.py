@@ -1,4 +1,4 @@
-"""Short runs of the fuzzers: whatever one client sends, the others go on."""
+"""Short runs of the fuzzers: a client with damaged input affects no neighbour."""
 
 import random
 

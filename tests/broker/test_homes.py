@@ -1,4 +1,4 @@
-"""A data directory belongs to a home, which is on a node; the node keeps its name, whatever its host is called."""
+"""A data directory belongs to a home on a node; the node keeps its name after a change of the host name."""
 
 import logging
 import socket
@@ -48,7 +48,7 @@ def test_a_node_that_is_given_another_name_has_it_and_keeps_it(tmp_path: Path) -
 
 
 def test_a_data_directory_from_before_homes_is_home_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its queues keep their numbers and messages, the next ones get others, and its node's name is on its queues."""
+    """Queues keep numbers and messages, new queues get new numbers, and the node's name is on its queues."""
     caplog.set_level(logging.WARNING)
     old, shard = "jumpmq@old", "sharding: amq.fanout - jumpmq@old - 0"
     store = Store.open(tmp_path, on_commit=lambda number: None)

@@ -1,4 +1,4 @@
-"""Messages that no queue claims at the start are named."""
+"""Messages without a queue at the start are reported."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -35,7 +35,7 @@ def test_messages_and_their_delivery_counts_survive(tmp_path: Path, crash: bool)
         channel.ready("q")
         acknowledged = channel.connection.channel()
         acknowledged.confirm_select()
-        publish(acknowledged, b"d")  # its confirm comes after what was put back is on disk
+        publish(acknowledged, b"d")  # its confirm comes once the returned messages are on disk
         if crash:
             broker.kill()
         else:

@@ -1,4 +1,4 @@
-"""Delayed retries over AMQP: a key rests with its message, through kills, growth and handovers, and others go on."""
+"""Delayed retries over AMQP: a key rests with its message, through kills, growth and handovers; other keys go on."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def channel_of(port: int) -> Iterator[Any]:
 
 
 def publish(channel: Any, *bodies: str) -> None:
-    """Publish messages whose key is the first letter."""
+    """Publish messages; the first letter is the key."""
     for body in bodies:
         channel.basic_publish("", "q", body.encode(), pika.BasicProperties(message_id=body[0], delivery_mode=2))
 

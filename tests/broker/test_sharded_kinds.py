@@ -1,4 +1,4 @@
-"""Exchanges whose shards are streams or quorum queues, across a restart."""
+"""Exchanges with streams or quorum queues as shards, across a restart."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def publish(channel: WireChannel, *bodies: bytes) -> None:
 
 
 def consumed(broker: JumpMQ, **arguments: Any) -> list[list[tuple[str, bytes]]]:
-    """What three consumers of the pseudo-queue get, of all that is there."""
+    """Return the deliveries of three consumers of the pseudo-queue, once all messages have arrived."""
     with login(broker.port) as connection:
         channels = [connection.channel() for _ in range(3)]
         for channel in channels:
@@ -75,7 +75,7 @@ def test_quorum_queues_share_the_messages_and_lose_none(tmp_path: Path) -> None:
 
 
 def require_spread(found: list[list[tuple[str, bytes]]]) -> None:
-    """All keys are there, each with one consumer, in order."""
+    """Assert that all keys have arrived in order, every key at a single consumer."""
     assert all(found)
     for mine in found:
         for key in {key for key, _ in mine}:

@@ -1,4 +1,4 @@
-"""Slots as clients see them: refusals, turns, order per key over nacks, crashes of consumers and of the broker."""
+"""Slots as clients see them: refusals, fair turns, order per key over nacks and crashes."""
 
 import random
 import threading
@@ -60,7 +60,7 @@ def test_a_queue_is_declared_again_with_the_same_slots_only(channel: WireChannel
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_what_is_dead_lettered_makes_way_for_the_next_of_its_key(channel: WireChannel, kind: str) -> None:
-    """A quorum queue gives up a message after its delivery limit, either kind one that is rejected."""
+    """A quorum queue dead-letters after its delivery limit; both kinds dead-letter a rejected message."""
     dead = channel.queue()
     arguments = SLOTS | {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     queue = channel.queue(f"dead-{kind}", durable=True, exclusive=False,
@@ -84,7 +84,7 @@ def test_what_is_dead_lettered_makes_way_for_the_next_of_its_key(channel: WireCh
 
 
 class Worker(threading.Thread):
-    """A consumer of pika that acknowledges, puts back and crashes at random, and comes again."""
+    """A consumer over pika that acknowledges, requeues and crashes at random, and reconnects."""
 
     def __init__(self, name: str, broker: JumpMQ, log: Ordering, over: threading.Event, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -115,7 +115,7 @@ class Worker(threading.Thread):
                     log.returned(self.name, key, number)
                     channel.basic_nack(method.delivery_tag)
                 elif chance() < 0.01:
-                    log.gone(self.name)  # pika has fetched more, which goes back, too
+                    log.gone(self.name)  # pika has fetched more messages, which return, too
                     return
                 else:
                     log.acknowledged(self.name, key, number)

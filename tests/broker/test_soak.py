@@ -1,4 +1,4 @@
-"""A short run of the soak: whatever clients do at once, a bystander's confirms come."""
+"""A short run of the soak: under any load, a bystander's confirms arrive."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A machine that is suspended, and goes on an hour later: the clock of its uptime has counted that, timers have not."""
+"""A machine resumes after an hour's suspension: the uptime clock has counted the hour, timers have not."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monke
 async def test_a_client_s_first_words_after_it_wait_in_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until this node knows what the others have decided meanwhile."""
+    """The client waits until this node has applied its peers' changes."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     stops: list[bool] = []
     broker.pause.listen(on_late=lambda: stops.append(broker.pause.active))

@@ -1,4 +1,4 @@
-"""A stream whose files cannot be read for a while: its consumers wait, and everybody is told why."""
+"""Consumers of a temporarily unreadable stream wait, and the reason is reported."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ def publish(channel: Any) -> None:
 
 
 class Disk:
-    """Gives nothing of streams while told so."""
+    """A disk that fails reads of streams while told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = False
@@ -100,7 +100,7 @@ def test_who_asks_for_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: p
 async def test_a_start_that_cannot_read_the_end_of_a_stream_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would take what it cannot read for what a crash has left, and cut it."""
+    """Otherwise the start would treat the unreadable part as a crash's remains, and cut it."""
     disk = Disk(monkeypatch)
     broker = await started(config_of(1, 1, tmp_path))
     await with_channel(broker, publish)

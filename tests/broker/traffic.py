@@ -1,4 +1,4 @@
-"""Publishers and a consumer that note down all they know, until the broker dies under them."""
+"""Publishers and a consumer with records of all their events, until the broker dies."""
 
 import random
 import threading
@@ -14,12 +14,12 @@ BURST = 20
 PAUSE = 0.015
 """Seconds between bursts: the load must not be more than the test can look through."""
 WINDOW = 200
-"""Publications that may await their confirm."""
+"""Maximum number of unconfirmed publishes."""
 PREFETCH = 300
 KEYS = [f"key-{number}" for number in range(60)]
 
 Letter = tuple[int, int]
-"""Publisher and number: every message is one of a kind, and those of a publisher count up."""
+"""Publisher and number: every message is unique, and a publisher's numbers count up."""
 
 
 def letter_of(message: Content) -> Letter:
@@ -32,7 +32,7 @@ def key_of(message: Content) -> str:
 
 
 class Client(threading.Thread):
-    """A client in a thread, that ends when the broker does."""
+    """A client in a thread, which ends with the broker."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -47,11 +47,11 @@ class Client(threading.Thread):
 
 
 class Publisher(Client):
-    """Publishes persistent messages with confirms, in bursts, while they are confirmed.
+    """Publishes persistent messages in bursts, and waits for their confirms.
 
     Attributes:
-        sent: how many it published, in this life and former ones.
-        confirmed: the numbers of those that it holds a confirm for.
+        sent: number of published messages, including earlier lives.
+        confirmed: numbers of confirmed messages.
     """
 
     def __init__(self, number: int, exchange: str, sent: int = 0) -> None:
@@ -88,11 +88,11 @@ class Publisher(Client):
 
 
 class Consumer(Client):
-    """Acknowledges most of what it gets, out of order, and never some of it.
+    """Acknowledges most deliveries, out of order, and some never.
 
     Attributes:
-        delivered: what it got.
-        acknowledged: when the broker is known to have had the acknowledgement, by message.
+        delivered: delivered messages.
+        acknowledged: time by which the broker had the acknowledgement, by message.
     """
 
     def __init__(self, queues: list[str]) -> None:
@@ -121,7 +121,7 @@ class Consumer(Client):
 
 
 def kill_under(broker: JumpMQ, clients: Sequence[Client], seconds: float) -> float:
-    """Have clients work on a broker for so long, give or take, and kill it under them; returns when."""
+    """Run clients on a broker for about so long, and kill it meanwhile; return the time of the kill."""
     for client in clients:
         client.port = broker.port
         client.start()
@@ -135,7 +135,7 @@ def kill_under(broker: JumpMQ, clients: Sequence[Client], seconds: float) -> flo
 
 
 def contents(port: int, queues: list[str], *, acknowledge: bool = False) -> dict[str, list[Content]]:
-    """What the queues hold, in order; it returns to its place unless acknowledged."""
+    """Return the messages of the queues, in order; unacknowledged messages return to their place."""
     found: dict[str, list[Content]] = {}
     with login(port) as connection:
         for queue in queues:

@@ -41,9 +41,7 @@ def few_definitions() -> Iterator[None]:
 
 
 def same_end(directory: Path) -> None:
-    """A separately read lineage ends where a start finds the log's end, except for empty segments behind a
-    torn one.
-    """
+    """The lineage ends at the log's end as a start finds it, except for empty segments behind a torn segment."""
     found = Recovery(directory, Files(), lambda settled: None, without_index=True).segments
     expected = tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in found)
     read = read_lineage(directory)

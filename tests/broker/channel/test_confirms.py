@@ -1,4 +1,4 @@
-"""Publisher confirms: for persistent messages not before they are on disk, in order as long as none holds up others."""
+"""Publisher confirms come after the sync of persistent messages, in order unless a slow source delays some."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
 class Disk:
-    """A source of receipts that has completed as much as a test says."""
+    """A source of receipts with a settable number of completed receipts."""
 
     def __init__(self, refused: frozenset[int] = frozenset()) -> None:
         self.completed = 0
@@ -173,7 +173,7 @@ def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObject) -> None:
-    """Whatever completes first, and whenever it is looked for what holds up others."""
+    """Holds for any order of completion, and any time of the checks for slow sources."""
     confirms, sources = Confirms(), {1 << bit: Disk() for bit in range(3)}
     given_to: dict[int, list[Part]] = {}
     waiting: set[int] = set()
@@ -210,7 +210,7 @@ def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObjec
         elif step in ("complete", "lose"):
             disk = sources[data.draw(st.sampled_from(list(sources)))]
             upto = data.draw(st.integers(disk.completed, turn))
-            if step == "lose":  # as a link that breaks does
+            if step == "lose":  # as for a broken link
                 disk.refused |= set(range(disk.completed + 1, upto + 1))
             disk.completed = upto
         elif step == "look":
@@ -242,7 +242,7 @@ def test_whoever_holds_a_confirm_finds_the_message_on_disk(
 def test_many_connections_that_publish_at_once_are_each_confirmed(
     broker: RunningBroker, channel: WireChannel, unique: Name
 ) -> None:
-    """What many have sent is published together; whoever asks for something else meanwhile gets his answer."""
+    """Messages of many connections are published together; a client with another request is answered meanwhile."""
     queue = channel.queue(unique("crowd"), durable=True, exclusive=False, auto_delete=False)
     with ExitStack() as stack:
         crowd = [stack.enter_context(login(broker.port)).channel() for _ in range(30)]
@@ -278,7 +278,7 @@ def test_transient_and_persistent_messages_are_confirmed_and_returned_before(
 
 
 def test_answers_to_a_reply_queue_are_confirmed_too(channel: WireChannel) -> None:
-    """They go through no queue, but their publisher waits as any other."""
+    """Answers pass through no queue; the publisher gets a confirm all the same."""
     asking = channel.connection.channel()
     asking.consume("amq.rabbitmq.reply-to", no_ack=True)
     requests = channel.queue()

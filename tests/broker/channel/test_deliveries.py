@@ -1,4 +1,4 @@
-"""Deliveries that await their acknowledgement, against a plain dictionary."""
+"""Unacknowledged deliveries, compared with a plain dictionary."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ TAGS = st.integers(1, 200)
 
 
 def delivered(queue: ClassicQueue, tag: int) -> Message:
-    """A message that is known by its number, which is its tag."""
+    """Return a message with the number and the tag equal."""
     one = message(b"%d" % tag)
     one.queue, one.seq, one.redelivered = queue, tag, tag % 3 == 0
     return one
@@ -32,7 +32,7 @@ def seen(messages: list[Message]) -> list[tuple[int, bool]]:
 
 
 class Held(RuleBasedStateMachine):
-    """Pieces of a few tags each, so that few deliveries lie in many."""
+    """Pieces of a few tags, so that few deliveries fill many pieces."""
 
     def __init__(self) -> None:
         super().__init__()

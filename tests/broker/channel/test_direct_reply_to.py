@@ -14,7 +14,7 @@ Name = Callable[[str], str]
 
 @pytest.fixture
 def channels(broker: RunningBroker) -> Iterator[tuple[BlockingChannel, BlockingChannel]]:
-    """A client's channel and a server's, each of its own connection."""
+    """The channels of a client and a server, on separate connections."""
     connections = [pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) for _ in range(2)]
     yield connections[0].channel(), connections[1].channel()
     for connection in connections:

@@ -1,4 +1,4 @@
-"""Deliveries that nobody acknowledges end their channel after a while, as RabbitMQ's do."""
+"""Unacknowledged deliveries close their channel after a timeout, as in RabbitMQ."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -51,7 +51,7 @@ def test_who_acknowledges_is_left_alone(connection: WireConnection) -> None:
 
 
 def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection) -> None:
-    """The longer one, than the broker's, keeps the channel open; the shorter one closes it, and says which it was."""
+    """The timeout of the queue or consumer replaces the broker's, and the error text shows the value in force."""
     patient, hasty = list[WireChannel](), list[WireChannel]()
     for kind, where in product(("classic", "quorum", "stream"), ("queue", "consumer")):
         for channels, timeout in ((patient, 60_000), (hasty, 900)):
@@ -67,7 +67,7 @@ def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection
     for channel in hasty:
         with pytest.raises(ChannelClosed, match="Timeout value used: 900 ms"):
             channel.next()
-    assert patient[0].is_silent(1.5)  # the hasty ones took a second and more
+    assert patient[0].is_silent(1.5)  # the short timeouts took more than a second
     for channel in patient:
         assert channel.is_silent(0.02)
         channel.close()
@@ -97,7 +97,7 @@ def test_what_comes_back_to_a_slot_is_the_first_of_its_key(connection: WireConne
 def test_a_plain_consumer_and_a_member_of_a_group_have_timeouts_of_their_own(
     connection: WireConnection, late: str
 ) -> None:
-    """The oldest delivery is the patient one's; what is done is what the other's overdue delivery asks for."""
+    """The consumer with the long timeout has the oldest delivery; the shorter timeout decides the reaction."""
     channel = connection.channel()
     plain, shared = channel.queue(), channel.queue()
     patient, hasty = {"x-consumer-timeout": 60_000}, {"x-consumer-timeout": 900}

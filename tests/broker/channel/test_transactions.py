@@ -1,4 +1,4 @@
-"""Transactions: publishes and acknowledgements that happen at the commit, or not at all."""
+"""Transactions: publishes and acknowledgements take effect at the commit, or not at all."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,12 @@ def queue(channel: WireChannel, unique: Name) -> str:
 
 @pytest.fixture
 def other(connection: WireConnection) -> WireChannel:
-    """A second channel, that sees what has really happened."""
+    """A second channel, which sees committed changes only."""
     return connection.channel()
 
 
 def take(channel: WireChannel, queue: str, count: int) -> None:
-    """Have messages delivered, to be acknowledged by their tags 1, 2 ..."""
+    """Take deliveries, to be acknowledged by the tags 1, 2 ..."""
     for _ in range(count):
         assert channel.get(queue, no_ack=False) is not None
 

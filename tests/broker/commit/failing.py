@@ -1,4 +1,4 @@
-"""A broker whose commits go wrong as soon as a file is there."""
+"""A broker whose commits fail while a file exists."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ Store.begin = lambda store, *, here=False: None if faulty() else begin(store, he
 
 
 class Faulty(JumpMQ):
-    """A broker with a defect, which shows as soon as a file is there."""
+    """A broker with a defect, switched on by creating a file."""
 
     def __init__(self, directory: Path, fault: str) -> None:
         super().__init__(directory / "data")
@@ -43,11 +43,11 @@ class Faulty(JumpMQ):
 
     @property
     def ended(self) -> int | None:
-        """The exit status; None while it runs."""
+        """Return the exit status; None while the broker runs."""
         return None if self._process is None else self._process.poll()
 
     def check(self, name: str) -> tuple[int, str]:
-        """What a health check answers; a status of 0 where nothing does."""
+        """Return the answer of a health check; status 0 without an answer."""
         try:
             found = requests.get(
                 f"http://127.0.0.1:{self.http_port}/api/health/checks/{name}", auth=("guest", "guest"), timeout=5

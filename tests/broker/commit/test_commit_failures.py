@@ -1,4 +1,4 @@
-"""A commit that cannot go on is reported, and ends the broker where the disk is not the reason."""
+"""A stalled commit is reported, and ends the broker unless the disk is the reason."""
 
 import re
 import time
@@ -62,7 +62,7 @@ Store.open = classmethod(lambda cls, directory, **given: open_store(cls, directo
 
 
 def start_again(broker: Faulty) -> None:
-    """Without the defect; what was confirmed is there."""
+    """Start the broker without the defect; confirmed messages are there."""
     broker.fault.unlink()
     broker.kill()
     broker.start()
@@ -88,7 +88,7 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
 
 @pytest.mark.slow
 def test_a_disk_that_does_not_answer_ends_a_home_with_copies(tmp_path: Path) -> None:
-    """Another copy of the home goes on."""
+    """A second copy of the home continues."""
     with Faulty(tmp_path, HANGS + COPIED) as broker:
         for name in ("stream", "classic"):
             publish(broker, name, b"before")

@@ -1,4 +1,4 @@
-"""A transaction that acknowledges and publishes to a stream keeps no acknowledgement without the message."""
+"""A transaction that publishes to a stream never acknowledges without the published message."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ StreamLog.lay_out = fail
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Faulty]:
-    """A broker that cannot write to streams while its fault is there, unless a test names another fault."""
+    """A broker unable to write to streams while the fault file exists; tests may select a different fault."""
     with Faulty(tmp_path, getattr(request, "param", REFUSES)) as broker:
         for queue in ("stream", "classic"):
             publish(broker, queue, b"before")
@@ -29,7 +29,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Faulty]:
 
 
 def move(broker: Faulty, until_refused: bool = True) -> WireChannel:
-    """Have the fault begin, and a transaction acknowledge in a queue and publish to a stream; not answered yet."""
+    """Start the fault and a transaction that acknowledges in a queue and publishes to a stream."""
     broker.fault.touch()
     channel = login(broker.port).channel()
     channel.select_transactions()
@@ -45,7 +45,7 @@ def move(broker: Faulty, until_refused: bool = True) -> WireChannel:
 
 @pytest.mark.parametrize("broker", [FORGETS], indirect=True)
 def test_a_kill_before_the_log_is_written_leaves_nothing_in_the_stream(broker: Faulty) -> None:
-    """Whoever tries again does not have the row there twice."""
+    """A repetition of the transaction makes no duplicate row."""
     assert move(broker, until_refused=False).is_silent(0.7)
     broker.fault.unlink()
     broker.kill()

@@ -1,4 +1,4 @@
-"""What one connection, and one user, may have, where the operator says so."""
+"""Configured limits of a connection and of a user."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import jumpmq
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[jumpmq.RunningBroker]:
-    """A broker that gives each connection little."""
+    """A broker with low limits for each connection."""
     with jumpmq.running(
         channel_max=3, frame_max=8192, consumer_max_per_channel=2, publish_rate=100, heartbeat=7
     ) as running:
@@ -73,7 +73,7 @@ _numbers = itertools.count(1)
 
 
 class Limited:
-    """A user with the limits that a test sets."""
+    """A user with limits set by a test."""
 
     def __init__(self, broker: jumpmq.RunningBroker, name: str = "") -> None:
         self.port = broker.port
@@ -171,7 +171,7 @@ def test_a_user_publishes_so_fast_over_all_connections(user: Limited) -> None:
                 for channel in channels:
                     channel.publish("", queue, b"")
             counts = {looking.ready(queue)}
-            user.limit("max-publish-rate", -1)  # those who wait go on, and wait no more
+            user.limit("max-publish-rate", -1)  # waiting clients go on, and wait no more
             for channel in channels:
                 channel.wait_for_confirms()
             counts.add(looking.ready(queue))

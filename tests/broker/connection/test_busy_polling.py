@@ -1,4 +1,4 @@
-"""The event loop stays awake for a client that asks again at once, and sleeps when it does not."""
+"""The event loop stays awake for a client with immediate requests, and sleeps otherwise."""
 
 import asyncio
 import os

@@ -64,14 +64,14 @@ def channel(broker: RunningBroker) -> Iterator[WireChannel]:
 
 @pytest.fixture
 def shared(channel: WireChannel) -> Iterator[str]:
-    """Name of a queue that outlives the connections which use it."""
+    """Name of a queue that outlives connections."""
     name = channel.queue(exclusive=False, durable=True)
     yield name
     channel.call(Queue.Delete(queue=name))
 
 
 def send_and_read(connection: WireConnection, octets: bytes) -> bytes:
-    """Send piece by piece, and read whatever comes meanwhile, as a client does under load."""
+    """Send in pieces, and read meanwhile, as a client under load does."""
     came = b""
     for start in range(0, len(octets), PIECE):
         connection.send(octets[start : start + PIECE])
@@ -155,7 +155,7 @@ def test_who_leaves_its_socket_open_after_a_close_has_a_time_limit(
             connection.send_method(0, CLOSE)
             read_until_close_ok(connection, b"")
         else:
-            connection.channel().send(Basic.Qos(prefetch_size=10))  # not implemented; nobody answers the close
+            connection.channel().send(Basic.Qos(prefetch_size=10))  # not implemented; the close gets no answer
         assert connection.closed_by_broker
 
 
@@ -163,7 +163,7 @@ def test_who_does_not_log_in_has_a_time_limit(broker: RunningBroker, monkeypatch
     assert broker_connection.HANDSHAKE_TIMEOUT == 10
     monkeypatch.setattr(broker_connection, "HANDSHAKE_TIMEOUT", 0.5)
     with dial(broker.port) as connection:
-        with contextlib.suppress(Hangup, OSError):  # on a slow machine it has come to that before
+        with contextlib.suppress(Hangup, OSError):  # on a slow machine the connection has ended before
             connection.send(PROTOCOL_HEADER)
             connection.expect(Connection.Start)
         assert connection.closed_by_broker

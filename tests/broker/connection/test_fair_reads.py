@@ -1,4 +1,4 @@
-"""Costly routing of one connection's publishes does not hold up the others: they are served in between."""
+"""Costly routing of one connection's publishes does not hold up other connections."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Name = Callable[[str], str]
 
 
 def costly_headers(channel: WireChannel, exchange: str, queue: str) -> bytes:
-    """A hundred bindings to look at for each message."""
+    """Each message is compared with a hundred bindings."""
     channel.exchange(exchange, "headers")
     for number in range(100):
         channel.bind(queue, exchange, arguments={"x-match": "any", f"n{number}": number})
@@ -21,7 +21,7 @@ def costly_headers(channel: WireChannel, exchange: str, queue: str) -> bytes:
 
 
 def costly_fanout(channel: WireChannel, exchange: str, queue: str) -> bytes:
-    """A hundred queues to reach with each message."""
+    """Each message reaches a hundred queues."""
     channel.exchange(exchange, "fanout")
     for _ in range(100):
         channel.bind(channel.queue(), exchange)
@@ -45,9 +45,9 @@ def test_others_are_served_while_a_long_run_is_routed(
             while counts[-1] < count:
                 counts.append(bystander.ready(queue))
         assert channel.ready(queue) == count
-        return len(set(counts) - {0, count}) >= 8  # where each read is routed as a whole: five at most
+        return len(set(counts) - {0, count}) >= 8  # five at most if each read is routed as a whole
 
-    assert any(is_served() for _ in range(TRIALS))  # on a busy machine it is the bystander that comes to ask too late
+    assert any(is_served() for _ in range(TRIALS))  # on a busy machine the bystander asks too late
 
 
 def test_a_run_in_pieces_is_confirmed_and_ends_where_it_fails(channel: WireChannel, unique: Name) -> None:

@@ -1,4 +1,4 @@
-"""A client that does not read, and one that writes faster than the disk, cost the broker no more than its budget."""
+"""Clients that do not read, or write faster than the disk, cost the broker no more memory than its budget."""
 
 import threading
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ from jumpmq import RunningBroker
 BODY = bytes(range(256)) * 4096
 PERSISTENT = Basic.Properties(delivery_mode=2)
 COUNT = 240
-"""Number of published messages; each has one megabyte."""
+"""Number of published messages of one megabyte."""
 ALLOWED = 128 << 20
-"""How much the process may grow, in octets, whatever the count: budgets, buffers, copies of what is being written."""
+"""Allowed growth of the process in octets, for any count: budgets, buffers, copies of messages in the making."""
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker that keeps next to nothing in memory."""
+    """A broker with next to no memory for messages."""
     with jumpmq.running(data_dir=tmp_path / "data", memory_limit="8MiB", write_backlog=4 << 20) as running:
         yield running
 
 
 class Memory(threading.Thread):
-    """Watches how much this process, and the broker in it, grows."""
+    """Records the growth of the current process, including the broker."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -49,7 +49,7 @@ class Memory(threading.Thread):
 
 
 def resident() -> int:
-    """Resident octets of this process."""
+    """Return the resident octets of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
@@ -69,7 +69,7 @@ def test_who_asks_without_reading_is_not_read_either(broker: RunningBroker) -> N
 
 
 def publish(connection: WireConnection, queue: str) -> None:
-    """Publish much, as fast as the broker takes it, and wait for the confirms."""
+    """Publish at the broker's full speed, and wait for the confirms."""
     channel = connection.channel()
     channel.confirm_select()
     for _ in range(COUNT):

@@ -1,4 +1,4 @@
-"""Connections end with the virtual host that they have opened, whoever deletes it and however long that takes."""
+"""Deleting a virtual host closes its connections, whoever deletes it and however long the deletion takes."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ from jumpmq.topology import (
 )
 
 SHARDS = 2000
-"""Enough for a change that takes many steps."""
+"""Enough for a change of many steps."""
 
 
 def test_what_opens_while_the_deletion_waits_is_closed_with_it() -> None:

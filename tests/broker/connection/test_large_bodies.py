@@ -1,4 +1,4 @@
-"""Bodies of a megabyte and more arrive as they were sent, however they are cut, and others are served meanwhile."""
+"""Bodies of a megabyte and more arrive unchanged, for any frame sizes; other clients are served meanwhile."""
 
 import random
 import threading
@@ -13,7 +13,7 @@ Name = Callable[[str], str]
 
 
 def frames(channel: WireChannel, queue: str, body: bytes, sizes: list[int]) -> list[bytes]:
-    """A publish with body frames of these sizes in turn."""
+    """Return the frames of a publish, with body frames of the given sizes in turn."""
     number, place, found = channel.number, 0, []
     method = b"\0\x3c\0\x28\0\0\0" + bytes((len(queue),)) + queue.encode() + b"\0"
     found += [frame(METHOD, number, method), frame(HEADER, number, content_header(len(body)))]

@@ -1,4 +1,4 @@
-"""Where the broker listens."""
+"""Addresses and ports of the broker's listeners."""
 
 import socket
 
@@ -11,7 +11,7 @@ BOTH = ["127.0.0.1", "::1"]
 
 @pytest.fixture(autouse=True)
 def ipv6() -> None:
-    """Tests of a machine that has IPv6."""
+    """Skips a test on machines without IPv6."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

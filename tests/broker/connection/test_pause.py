@@ -1,4 +1,4 @@
-"""All clients wait for a moment, as for a change of rings elsewhere: what each has sent is acted on afterwards."""
+"""A pause of all clients, as for ring changes on remote homes: received methods are handled afterwards."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.wire import login
 
 @in_loop
 async def test_what_clients_have_sent_meanwhile_is_their_own(tmp_path: Path) -> None:
-    """They share the buffer that is read into."""
+    """All connections share the receive buffer."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     names = [f"q{number}" for number in range(5)]
     for name in names:

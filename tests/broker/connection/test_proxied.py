@@ -1,4 +1,4 @@
-"""Clients behind a balancer that speaks the PROXY protocol keep their addresses."""
+"""Clients behind a load balancer with the PROXY protocol keep their addresses."""
 
 import socket
 import ssl
@@ -83,7 +83,7 @@ def test_networks_are_trusted_and_nobody_else() -> None:
 
 
 def client(http_url: str, port: int, **options: Any) -> AbstractContextManager[WireConnection]:
-    """A connection of a user who may come from anywhere, as guest may not."""
+    """Return the connection of a user allowed from any address, unlike guest."""
     for path, body in {
         "users/app": {"password": "secret", "tags": ""},
         "permissions/%2F/app": dict.fromkeys(("configure", "write", "read"), ".*"),

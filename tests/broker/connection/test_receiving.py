@@ -1,4 +1,4 @@
-"""The buffer that sockets are read into."""
+"""The shared receive buffer of sockets."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What closed connections leave in memory: nothing, and without a collection of garbage."""
+"""Closed connections free all memory without a garbage collection."""
 
 import gc
 import ssl
@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def no_collections() -> Iterator[Counter[str]]:
-    """Without collections of garbage; what other tests' brokers of this process still hold."""
+    """Disables garbage collection; gives the objects that brokers of earlier tests still hold."""
     gc.collect()
     gc.disable()
     yield kept()
@@ -37,7 +37,7 @@ def no_collections() -> Iterator[Counter[str]]:
 
 
 def kept() -> Counter[str]:
-    """Names of the types of connections' objects in memory, those of uvloop included, with how many there are."""
+    """Return the number of objects per type of connection object in memory, uvloop's included."""
     found = Counter(type(one).__name__ for one in gc.get_objects())
     return Counter({name: found[name] for name in OBJECTS if found[name]})
 
@@ -50,7 +50,7 @@ def test_a_closed_connection_is_released(broker: RunningBroker, no_collections: 
 
 
 def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenSSL keeps those of clients that use TLS 1.2 without tickets and close it in order."""
+    """OpenSSL keeps the sessions of clients with TLS 1.2 that use no tickets and close cleanly."""
     monkeypatch.setattr(certificates, "MOST_SESSIONS", 10)
     monkeypatch.setattr(listeners, "WATCH_INTERVAL", 0.1)
     with jumpmq.running(tls=True) as broker:
@@ -64,7 +64,7 @@ def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ssl_contexts() -> list[ssl.SSLContext]:
-    """All TLS contexts in the memory of this process."""
+    """Return all TLS contexts in the memory of this process."""
     return [one for one in gc.get_objects() if isinstance(one, ssl.SSLContext)]
 
 

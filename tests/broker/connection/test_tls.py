@@ -1,4 +1,4 @@
-"""AMQP and HTTP with TLS: who is trusted, who a client is, and new certificates without a break."""
+"""AMQP and HTTP with TLS: trust, certificates as logins, and renewal of certificates without interruption."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def connect(port: int, context: ssl.SSLContext, **parameters: Any) -> pika.Block
 
 
 class External:
-    """pika's ExternalCredentials ask for a response that is empty; these do as other clients do."""
+    """Credentials with a non-empty response, as most clients send; pika's own require an empty response."""
 
     TYPE = "EXTERNAL"
     erase_on_connect = False
@@ -127,7 +127,7 @@ def test_what_of_a_certificate_is_the_users_name(certificates: Certificates, sou
         "tls_ca": certificates.ca,
     }
     with jumpmq.running(**files, tls_client="required", tls_login_from=source) as broker:
-        with pytest.raises(REFUSED):  # nobody has added the user yet
+        with pytest.raises(REFUSED):  # the user has not been added yet
             connect(broker.tls_port, trusting(certificates, client=True), credentials=External())
         add_user(broker, "alice")
         with connect(broker.tls_port, trusting(certificates, client=True), credentials=External()):
@@ -156,7 +156,7 @@ def test_new_certificates_break_no_connection(tmp_path: Path, how: str, processe
         port = int(running.ready_line.partition("amqps://127.0.0.1:")[2].split()[0])
         with connect(port, trusting(made)) as connection:
             channel = connection.channel()
-            make_certificates(tmp_path / "tls")  # another authority, at the same place
+            make_certificates(tmp_path / "tls")  # another authority, in the same file
             if how == "signal":
                 running.process.send_signal(signal.SIGHUP)
             for _ in range(200):
@@ -225,7 +225,7 @@ def test_health_tells_when_certificates_end(broker: jumpmq.RunningBroker) -> Non
 def test_who_closes_under_load_loses_nothing(
     broker: jumpmq.RunningBroker, certificates: Certificates, caplog: pytest.LogCaptureFixture, polite: bool
 ) -> None:
-    """Deliveries are under way to many clients that close, or are gone, in the midst of them."""
+    """Many clients close or disconnect during deliveries."""
     count, body = 400, b"x" * 20_000
     context = trusting(certificates)
     with closing(login(broker.tls_port, tls=context)) as publisher:

@@ -1,4 +1,4 @@
-"""TLS that is done by processes beside the broker's: what becomes of clients when one of these, or the broker, ends."""
+"""TLS in separate processes: clients after the end of such a process, or of the broker."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def tls_port(broker: JumpMQ) -> int:
 
 
 def children(pid: int) -> set[int]:
-    """The processes that a process has started."""
+    """Return the process ids of a process's children."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -65,7 +65,7 @@ def children(pid: int) -> set[int]:
 
 
 def login_at_last(port: int, context: ssl.SSLContext) -> WireConnection:
-    """A connection, asked for again where the process that was to have it has just died."""
+    """Return a connection, repeating the login if the accepting TLS process has just died."""
     found: list[WireConnection] = []
 
     def try_it() -> list[WireConnection]:
@@ -77,7 +77,7 @@ def login_at_last(port: int, context: ssl.SSLContext) -> WireConnection:
 
 
 def is_open(connection: WireConnection) -> bool:
-    """Whether the broker still answers there."""
+    """Return True if the broker still answers on a connection."""
     try:
         connection.channel()
     except (Hangup, OSError):
@@ -92,13 +92,13 @@ def test_a_process_that_dies_takes_its_own_clients_along_only(broker: JumpMQ, co
         before = children(broker.pid)
         assert len(before) == 2
         os.kill(min(before), signal.SIGKILL)
-        assert sum(map(is_open, clients)) == 3  # each had as many
+        assert sum(map(is_open, clients)) == 3  # the connections were spread evenly
         after = until(lambda: len(found := children(broker.pid)) == 2 and found)
         assert len(before & after) == 1
         again = [login_at_last(port, context) for _ in range(3)]
         (new,) = after - before
         os.kill(new, signal.SIGKILL)
-        assert sum(map(is_open, again)) <= 1  # it had the fewest; one may have come before it could take any
+        assert sum(map(is_open, again)) <= 1  # the new process had the fewest; one may have come earlier
         until(lambda: broker.log.read_text().count("a TLS process has ended with status -9") == 2)
 
 
@@ -119,7 +119,7 @@ def test_what_was_confirmed_is_there_after_a_kill(broker: JumpMQ, context: ssl.S
 
 
 def _ignores_signals(pid: int) -> bool:
-    """Whether a process ignores SIGTERM, by the system's account of it."""
+    """Return True if a process ignores SIGTERM, according to /proc."""
     status = Path(f"/proc/{pid}/status").read_text()
     ignored = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
     return bool(ignored >> (signal.SIGTERM - 1) & 1)
@@ -127,7 +127,7 @@ def _ignores_signals(pid: int) -> bool:
 
 def test_none_but_the_broker_ends_them_and_they_end_with_it(broker: JumpMQ, context: ssl.SSLContext) -> None:
     with closing(login(tls_port(broker), tls=context)) as connection:
-        until(lambda: all(map(_ignores_signals, children(broker.pid))))  # what has just started does not yet
+        until(lambda: all(map(_ignores_signals, children(broker.pid))))  # a new process does not yet ignore the signal
         started = children(broker.pid)
         for child in started:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

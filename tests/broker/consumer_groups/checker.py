@@ -1,22 +1,25 @@
-"""What a consumer group promises, checked on the log of its publishers and consumers."""
+"""The guarantees of consumer groups, checked on the log of publishers and consumers."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 Tag = tuple[str, int]
-"""A consumer and the tag of a delivery to it."""
+"""A consumer and the tag of a delivery."""
 
 
 @dataclass
 class Checker:
-    """Is told what happens, in the order in which it does, and objects to what must not.
+    """Receives the events of clients in order, and records violations of the guarantees.
+
+    A client reports a settlement before sending it, and a delivery after receiving it, so that the common
+    order is one that the broker may have seen.
 
     A client tells of a settlement before it sends it, and of a delivery when it has it, so that the common order is one
     in which the broker may have seen both.
 
     Attributes:
-        faults: what was wrong.
-        settled: messages that were acknowledged, by key.
+        faults: descriptions of violations.
+        settled: numbers of acknowledged messages, by key.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -24,13 +27,13 @@ class Checker:
     settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _mortal: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # of each key, the last one and whose it is
+    _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # last epoch of each key, and its consumer
     _gone: set[str] = field(default_factory=set)
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
-    _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # of those that are gone
+    _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # deliveries of consumers that are gone
 
     def publish(self, key: str) -> int:
-        """The number of the next message of a key, from 1; it is published now."""
+        """Return the number of a new message of a key, from 1, and count the message as published."""
         self.published[key] += 1
         return self.published[key]
 
@@ -54,7 +57,7 @@ class Checker:
         if others and consumer not in self._gone:
             self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")
         if number <= self._seen[key]:
-            if not redelivered and consumer not in self._gone:  # it may have been on its way to that one
+            if not redelivered and consumer not in self._gone:  # it may have been in transit to the other consumer
                 self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}, not redelivered")
         elif any(missed not in self._mortal[key] for missed in range(self._seen[key] + 1, number)):
             self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")
@@ -73,17 +76,17 @@ class Checker:
         self._open.pop((consumer, tag), None)
 
     def gone(self, consumer: str) -> None:
-        """A consumer is about to end, or its deliveries may be taken back: from now on others may have them."""
+        """A consumer is about to end, or to lose its deliveries: from now on, other consumers may have them."""
         self._gone.add(consumer)
         for tag in [tag for tag in self._open if tag[0] == consumer]:
             self._late[tag] = self._open.pop(tag)
 
     @property
     def left(self) -> int:
-        """Messages that nobody has acknowledged yet."""
+        """Return the unacknowledged messages."""
         return sum(count - len(self.settled[key] | self._mortal[key]) for key, count in self.published.items())
 
     def check(self) -> None:
-        """Object if something was wrong, or if something is missing at the end."""
+        """Raise if a guarantee was violated, or if a message is missing at the end."""
         assert not self.faults, self.faults[:5]
         assert self.left == 0, {key: count - len(self.settled[key]) for key, count in self.published.items()}

@@ -1,4 +1,4 @@
-"""Members of consumer groups, and publishers, over pika; what happens is told to a checker."""
+"""Members of consumer groups, and publishers, over pika, with events reported to a checker."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ import pika
 from tests.broker.consumer_groups.checker import Checker
 
 PATIENCE = 30.0
-"""Seconds to wait for what must come."""
+"""Timeout for expected events, in seconds."""
 
 
 class Member:
@@ -18,10 +18,10 @@ class Member:
 
     Attributes:
         name: the checker's name of the member.
-        held: deliveries that it has not settled, by tag: key, number and queue.
-        queues, slots: whence deliveries came, in all.
-        epochs: of each key, that of its last delivery.
-        cancelled: whether the broker has cancelled it.
+        held: unsettled deliveries by tag: key, number and queue.
+        queues, slots: all sources of deliveries so far.
+        epochs: epoch of the last delivery of each key.
+        cancelled: True after a cancel by the broker.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class Member:
         self.cancelled = True
 
     def read(self, seconds: float = 0.0) -> None:
-        """Take what has come."""
+        """Read the received deliveries."""
         self.connection.process_data_events(seconds)
 
     def acknowledge(self) -> None:
-        """Acknowledge all that is held, each delivery for itself."""
+        """Acknowledge all held deliveries singly."""
         for tag in list(self.held):
             del self.held[tag]
             self._checker.acknowledge(self.name, tag)
             self.channel.basic_ack(tag)
 
     def requeue(self) -> None:
-        """Give back the last delivery that is held."""
+        """Requeue the last held delivery."""
         tag = max(self.held)
         del self.held[tag]
         self._checker.requeue(self.name, tag)
         self.channel.basic_nack(tag, requeue=True)
 
     def close(self) -> None:
-        """End the connection in good order; what is held goes back."""
+        """Close the connection cleanly; the broker requeues held deliveries."""
         self._checker.gone(self.name)
         self.held.clear()
         if self.connection.is_open:
@@ -125,10 +125,10 @@ class Publisher:
 
 
 def until(condition: Callable[[], object], *members: Member, settle: bool = False) -> None:
-    """Have members read until a condition holds.
+    """Read at the members until a condition holds.
 
     Args:
-        settle: whether they acknowledge what they get.
+        settle: True to acknowledge deliveries.
     """
     deadline = time.monotonic() + PATIENCE
     while not condition():

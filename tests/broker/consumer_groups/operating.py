@@ -26,19 +26,19 @@ class Api:
         return cast("dict[str, Any]", found)
 
     def slots(self, queue: str) -> list[dict[str, Any]]:
-        """The slots of a queue that have messages."""
+        """Return the slots of a queue with messages."""
         found = requests.get(f"{self.url}/queues/%2F/{queue}/slots", auth=("guest", "guest"), timeout=30).json()
         return cast("list[dict[str, Any]]", found)
 
     def explain(self, queue: str, **of: str) -> str:
-        """Why messages of a queue are not delivered."""
+        """Return the explanation of undelivered messages of a queue."""
         url = f"{self.url}/queues/%2F/{queue}/explain"
         found = requests.get(url, params=of, auth=("guest", "guest"), timeout=30).json()
         return str(found["reason"])
 
 
 def jumpmqctl(broker: jumpmq.RunningBroker, *words: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
     command = [sys.executable, "-m", "jumpmq.cli.jumpmqctl", *words]
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""A consumer group and its queues, as the broker has them, under a scheduler."""
+"""A consumer group and its queues, made of the broker's classes, under a scheduler."""
 
 import contextlib
 import itertools
@@ -15,11 +15,11 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.slots import Share
 
 KEYS = 5
-"""Different keys of each queue."""
+"""Number of distinct keys of each queue."""
 
 
 class Feed(Taker):
-    """What a session is to one queue."""
+    """A session's consumer of one queue."""
 
     def __init__(self, session: "Client", queue: ClassicQueue) -> None:
         super().__init__(queue)
@@ -43,7 +43,7 @@ class Feed(Taker):
 
 
 class Failure(Exception):
-    """What a session raises where it should be fed, or be fed no more."""
+    """Error raised by a session at the start or end of consuming."""
 
 
 class Client(MemberSession):
@@ -109,7 +109,7 @@ class Client(MemberSession):
         self.serve()
 
     def settle(self, place: int, outcome: Outcome) -> None:
-        """Settle one of the deliveries that it holds."""
+        """Settle a held delivery."""
         feeds = [feed for feed in self.feeds.values() if feed.held]
         if not feeds:
             return
@@ -135,7 +135,7 @@ class Client(MemberSession):
 
 
 class World:
-    """Queues, a group, and who is there."""
+    """Queues, a group, and its clients."""
 
     def __init__(self) -> None:
         self.checker = Checker()
@@ -160,12 +160,12 @@ class World:
         self.set_units()
 
     def fail(self) -> None:
-        """Raise, if it is time for it."""
+        """Raise an error, if due."""
         if self.failures and self.failures.pop():
             raise Failure
 
     def step(self) -> None:
-        """The group does what is due in slices, the shortest first, until no session raises."""
+        """Perform the group's due work in slices, the shortest first, until no session raises."""
         for length in itertools.count(1):
             left = itertools.count(length, -1)
             try:
@@ -200,7 +200,7 @@ class World:
         queue.purge()
 
     def unbind(self, place: int) -> None:
-        """A queue is unbound, and goes if it is empty."""
+        """Unbind a queue, and delete it if empty."""
         queue = list(self.queues.values())[place % len(self.queues)]
         if len(self.queues) > 1 and not queue.message_count:
             del self.queues[queue.name]
@@ -216,7 +216,7 @@ class World:
             self.group.join(client, name, 1 + place % 3, grace, self.now)
 
     def leave(self, place: int, end: bool) -> None:
-        """A client cancels its consumer, or is gone."""
+        """Cancel a client's consumer, or end the client."""
         if self.clients:
             client = self.clients[place % len(self.clients)]
             with contextlib.suppress(Failure):
@@ -231,7 +231,7 @@ class World:
         client.give_back(Outcome.CONSUMER_GONE)
 
     def restart(self) -> None:
-        """The broker is killed: all sessions end, and there is a new group."""
+        """Kill the broker: all sessions end, and a new group starts."""
         self.failures.clear()
         for client in list(self.clients):
             self.group.leave(client, self.now, for_good=True)
@@ -250,7 +250,7 @@ class World:
             self.checker.requeue(*tag)
 
     def act(self, actions: list[tuple[Callable[[Any, int], None], int]]) -> None:
-        """Do actions in turn; each may fail."""
+        """Perform actions in turn; each may fail."""
         for act, place in actions:
             with contextlib.suppress(Failure):
                 act(self, place)
@@ -258,7 +258,7 @@ class World:
             self.check()
 
     def come_to_rest(self) -> None:
-        """Clients that are no members go, a member comes, and nothing else happens for a while."""
+        """End clients without membership, add a member, then wait without further actions."""
         for client in list(self.clients):
             if self.group.member_of(client) is None:
                 self.end(client)
@@ -269,7 +269,7 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """What holds at any time."""
+        """Check the invariants."""
         assert not self.checker.faults, self.checker.faults
         for unit, place in self.group.places.items():
             holders = [client for client in self.clients if client.held(unit)]

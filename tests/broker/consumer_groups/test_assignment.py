@@ -1,4 +1,4 @@
-"""Shares by weight within one unit, and no more moves than any such division needs."""
+"""Shares follow weights within one unit; an assignment moves no more units than any such division needs."""
 
 from collections import Counter
 from itertools import islice, product
@@ -13,7 +13,7 @@ from jumpmq.broker.consumer_groups.assignment import Shares, counting, divide, s
 def _divided(
     weights: dict[Any, int], units: list[int], owners: dict[int, Any], holders: dict[int, Any] | None, *, moving: bool
 ) -> dict[int, Any]:
-    """Owners of the units after a division, interrupted after each assigned unit."""
+    """Return the owners of the units after a division, interrupted after each assigned unit."""
     found = {unit: owners[unit] for unit in units if owners.get(unit) in weights}
     for _ in range(len(units) + 1):
         owned: dict[Any, list[int]] = {}
@@ -38,12 +38,12 @@ def assign(
 
 
 def assign_unowned(weights: dict[Any, int], units: list[int], owners: dict[int, Any]) -> dict[int, Any]:
-    """As :func:`assign`, where what a member has stays where it is."""
+    """Like :func:`assign`, without moving owned units."""
     return _divided(weights, units, owners, None, moving=False)
 
 
 def targets_at(weights: dict[int, int], first: int, units: int) -> dict[int, int]:
-    """How many units of one home each member is to have, counted with pauses."""
+    """Return each member's number of units of one home, computed with pauses."""
     steps = counting(weights, first, units, lambda: False)
     while True:
         try:
@@ -57,7 +57,7 @@ members = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[int, int], list[int], dict[int, int]]:
-    """Members with weights, units, and who had which; some owners are gone."""
+    """Draw members with weights, units, and their previous owners; some owners are gone."""
     weights = draw(members)
     units = list(range(draw(st.integers(0, 200))))
     owner = st.sampled_from([*weights, -1, -2])
@@ -154,7 +154,7 @@ def test_a_unit_in_handover_comes_back_to_its_holder() -> None:
 
 @given(members, st.lists(st.integers(0, 100), max_size=5))
 def test_shares_over_homes_are_those_of_one(weights: dict[int, int], homes: list[int]) -> None:
-    """However many units each home has, a member's sum is within one unit of its share of all."""
+    """For any number of units per home, a member's sum is within one unit of its share of all units."""
     counted, total = Counter[int](), sum(weights.values())
     for place, units in enumerate(homes):
         found = targets_at(weights, sum(homes[:place]), units)
@@ -166,6 +166,6 @@ def test_shares_over_homes_are_those_of_one(weights: dict[int, int], homes: list
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(1, 20), min_size=1, max_size=10), st.integers(0, 300))
 def test_the_sequence_of_seats_repeats_itself(weights: dict[int, int], first: int) -> None:
-    """What is computed is the part of the sequence that the home has, wherever that begins."""
+    """A home computes only its part of the sequence, from any start."""
     part = Counter(islice(seats(weights), first, first + 40))
     assert Counter(targets_at(weights, first, 40)) == part

@@ -1,4 +1,4 @@
-"""What members cost that come and go: counted, not timed."""
+"""Costs of members that join and leave: counted, not timed."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ MEMBERS, QUEUES, SLOTS = 500, 8, 512
 
 
 class Idle(MemberSession):
-    """A session that holds nothing, and counts what it is asked."""
+    """A session without deliveries, with counted calls."""
 
     handover_timeout = None
 
@@ -40,7 +40,7 @@ class Idle(MemberSession):
 
 
 class Group:
-    """A group whose clock goes on by hand."""
+    """A group with a manual clock."""
 
     def __init__(self) -> None:
         self.group, self.now, self.asked = ConsumerGroup("g"), 0.0, Counter[str]()
@@ -56,7 +56,7 @@ class Group:
         return session
 
     def step(self, seconds: float = 0.0) -> int:
-        """Do what is due; returns how often the clock was looked at."""
+        """Perform due work; return the number of clock readings."""
         self.now += seconds
         self.asked.clear()
         looks = Counter[str]()
@@ -81,7 +81,7 @@ def test_a_departure_costs_what_departs() -> None:
 
 
 def test_many_departures_in_one_turn_are_one() -> None:
-    """What they had is given away once, not once for each."""
+    """The units are given away once, not once per departed member."""
     group = Group()
     for session in group.sessions[:-1]:
         group.group.leave(session, group.now)
@@ -92,7 +92,7 @@ def test_many_departures_in_one_turn_are_one() -> None:
 
 
 def test_a_step_is_as_long_as_there_is_time() -> None:
-    """And the next one goes on."""
+    """The next step continues the work."""
     group = Group()
     for session in group.sessions[:-1]:
         group.group.leave(session, group.now)

@@ -1,4 +1,4 @@
-"""An exchange that grows while a consumer group shares it, as clients and operators see it."""
+"""An exchange that grows while a consumer group shares it, as seen by clients and operators."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Consumer groups over whole queues, as clients see them."""
+"""Consumer groups over whole queues, as seen by clients."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def checker() -> Checker:
 
 @pytest.fixture
 def channel(broker: jumpmq.RunningBroker) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    """A channel on which to declare."""
+    """A channel for declarations."""
     connection = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port))
     yield connection.channel()
     if connection.is_open:
@@ -78,7 +78,7 @@ def test_members_share_the_queues_and_a_join_moves_two(
 def test_a_queue_passes_on_when_its_messages_are_settled(
     broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
 ) -> None:
-    """The old holder keeps what it has, however long; the new one gets nothing of the queue meanwhile."""
+    """The old owner keeps unsettled deliveries; meanwhile the new owner gets no message of the queue."""
     publisher.publish(40, 2)
     with Member(broker.port, exchange, "g", "a", checker, prefetch=0, arguments=SOON) as first:
         until(lambda: len(first.held) == 80, first)
@@ -158,7 +158,7 @@ def test_a_queue_that_is_bound_later_is_shared_and_one_that_is_unbound_until_it_
         while f"{exchange}.new" not in member.queues:
             channel.basic_publish("", f"{exchange}.new", f"new {checker.publish('new')}".encode())
             until(lambda: not checker.left, member, settle=True)
-        channel.basic_get(gone)  # is nobody's any more
+        channel.basic_get(gone)  # no longer owned by a member
     checker.check()
 
 
@@ -183,7 +183,7 @@ def test_a_named_member_that_comes_back_has_what_it_had(
         with Member(broker.port, exchange, "g", "c", checker, arguments=named[1]) as again:
             until(lambda: not checker.left, first, again, settle=True)
             assert again.queues == had
-            # The same name once more takes the place of the one that is there.
+            # A second consumer of the same name replaces the first.
             with Member(broker.port, exchange, "g", "d", checker, arguments=named[1]) as third:
                 publisher.publish(40, 1)
                 until(lambda: not checker.left and again.cancelled, first, again, third, settle=True)
@@ -446,7 +446,7 @@ def test_a_member_takes_part_in_what_its_user_may_read(
 def test_a_member_whose_right_is_taken_away_ends_and_the_others_go_on(
     broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
 ) -> None:
-    """It has acknowledged nothing: what it holds comes to the others."""
+    """The ended member has acknowledged nothing: the other members get its deliveries."""
     api = Api(broker)
     api.put("users/reader", {"password": "reader", "tags": ""})
     rights = {"configure": "", "write": "", "read": ".*"}
@@ -664,13 +664,13 @@ def test_members_share_the_slots_of_a_queue(
         assert first.slots == set(range(8))
     publisher.close()
     checker.check()
-    channel.basic_get(queue)  # is everybody's again
+    channel.basic_get(queue)  # available to all members again
 
 
 def test_keys_stay_in_order_while_members_come_and_go(
     broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
 ) -> None:
-    """A hash exchange, whose queues have slots: members join, leave, requeue and are killed at random."""
+    """The queues of a hash exchange have slots; members join, leave, requeue and are killed at random."""
     exchange, checker, random = unique("churn"), Checker(), Random(7)
     channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
     for number in range(3):
@@ -742,7 +742,7 @@ def test_a_group_of_many_slots_begins_ends_and_begins_again(
     unique: Unique,
     checker: Checker,
 ) -> None:
-    """Its queues become its own, and are given back, a few at a time: members that come and go meanwhile miss none."""
+    """The group takes and returns its queues a few at a time; members that join or leave meanwhile miss no queue."""
     name = unique("many")
     channel.exchange_declare(name, "x-consistent-hash")
     for number in range(6):

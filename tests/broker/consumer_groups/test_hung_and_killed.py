@@ -1,4 +1,4 @@
-"""Consumer groups where a client hangs with its socket open, and where the broker is killed in mid-handover."""
+"""Consumer groups with a client that hangs with its socket open, and with a broker killed during a handover."""
 
 import itertools
 import os
@@ -123,12 +123,12 @@ def test_the_example_of_celery() -> None:
 
 @pytest.mark.slow
 def test_members_that_are_killed_and_stopped() -> None:
-    """A short run of what `python -m fuzzing.consumer_groups` does."""
+    """A short run of `python -m fuzzing.consumer_groups`."""
     consumer_groups.run(4.0, seed=1, workers=1).check()
 
 
 @pytest.mark.slow
 def test_members_of_four_clients_and_a_broker_that_is_killed() -> None:
-    """The same with every client that is installed."""
+    """A short run with every installed client."""
     clients = consumer_groups.installed()
     consumer_groups.run(30.0, seed=2, workers=1, clients=clients, interval=2.0, kill_broker=True).check()

@@ -1,5 +1,8 @@
-"""A hash exchange whose ring changes while a consumer group shares its queues: topology, queues, fences, store and
-group as the broker has them, under a scheduler that may do anything at any time."""
+"""Ring changes of a hash exchange while a consumer group shares its queues.
+
+Topology, queues, ordering barriers, store and group are the broker's own, under a scheduler with any order of
+steps.
+"""
 
 import contextlib
 import select
@@ -32,11 +35,11 @@ ARGUMENTS: tuple[dict[str, int], ...] = ({}, {"x-slots": 3}, {}, {"x-slots": 2, 
 
 
 class RingWorld(World):
-    """A hash exchange with up to :data:`QUEUES` queues in place of queues that are published to by name.
+    """A hash exchange with up to :data:`QUEUES` queues, in place of queues published to by name.
 
     Args:
         kind: the exchange's type.
-        removal: of its ring.
+        removal: the ring's way of removing buckets.
     """
 
     def __init__(self, kind: str, removal: str, directory: Path, stack: ExitStack) -> None:
@@ -63,7 +66,7 @@ class RingWorld(World):
         return self.built.vhost.exchange("x")
 
     def bind(self, arguments: dict[str, int]) -> None:
-        """Bind a queue that is not bound, or is not there."""
+        """Bind a queue that is unbound or missing."""
         bound = {binding.destination for binding in self.exchange.bindings}
         name = next((one for one in map("q{}".format, range(QUEUES)) if one not in bound), None)
         if name is None:
@@ -78,7 +81,7 @@ class RingWorld(World):
         self.set_units()
 
     def unbind(self, place: int) -> None:
-        """Unbind a queue, whether it is empty or not; or delete one, or give it another weight."""
+        """Unbind a queue, empty or not; or delete a queue, or change its weight."""
         bindings = list(self.exchange.bindings)
         if not bindings:
             return
@@ -127,7 +130,7 @@ class RingWorld(World):
             super().purge(place)
 
     def restart(self) -> None:
-        """The broker is killed, after its last commit or with what was not committed."""
+        """Kill the broker, after its last commit or with uncommitted changes."""
         self.failures.clear()
         for client in list(self.clients):
             self.group.leave(client, self.now, for_good=True)
@@ -154,7 +157,7 @@ class RingWorld(World):
         self.set_units()
 
     def step(self) -> None:
-        self.opened.store.completed()  # what was read back arrives
+        self.opened.store.completed()  # messages read back arrive
         while self.woken:
             queue = self.woken.pop()
             if not queue.deleted:
@@ -181,7 +184,7 @@ del ACTIONS["fail"]
 
 
 def _requeue(world: World, place: int) -> None:
-    """Give all deliveries of a client back, as one that is given back alone is overtaken in a queue without slots."""
+    """Requeue all deliveries of a client: in a queue without slots, a single one would be overtaken."""
     if world.clients:
         client = world.clients[place % len(world.clients)]
         for feed in client.feeds.values():

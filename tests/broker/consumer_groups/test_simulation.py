@@ -1,4 +1,4 @@
-"""A consumer group and its queues, as the broker has them, under a scheduler that may do anything at any time."""
+"""A consumer group and its queues, made of the broker's classes, under a scheduler with any order of steps."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Consumer groups over streams: each group sees everything, and goes on where it was."""
+"""Consumer groups over streams: each group gets all messages, and resumes at its stored offset."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ class Reader:
     """A member of a group on a stream of numbered messages.
 
     Attributes:
-        got: delivery tag, number and whether it was redelivered, of each message.
+        got: delivery tag, number and redelivered flag of each message.
     """
 
     def __init__(self, port: int, source: str, group: str, *, prefetch: int = 100, **arguments: Any) -> None:
@@ -49,13 +49,13 @@ class Reader:
         return [number for _, number, _ in self.got]
 
     def wait(self, count: int) -> list[int]:
-        """The numbers of all messages, once there are so many."""
+        """Wait for so many messages; return the numbers of all."""
         until(lambda: len(self.got) >= count or self.connection.process_data_events(0.01))
         assert len(self.got) == count
         return self.numbers
 
     def take(self, count: int) -> list[int]:
-        """Wait for so many, and acknowledge them."""
+        """Wait for so many messages, and acknowledge them."""
         found = self.wait(count)
         self.channel.basic_ack(self.got[-1][0], multiple=True)
         return found
@@ -66,7 +66,7 @@ class Reader:
 
 @pytest.fixture
 def channel(broker: jumpmq.RunningBroker) -> Iterator[BlockingChannel]:
-    """A channel on which to declare and publish."""
+    """A channel for declarations and publishes."""
     connection = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port))
     yield connection.channel()
     if connection.is_open:
@@ -87,7 +87,7 @@ def publish(channel: BlockingChannel, stream: str, first: int, end: int, size: i
 
 
 def offsets(api: API, stream: str) -> dict[str, dict[str, Any]]:
-    """What the broker shows of the groups in a stream."""
+    """Return the group offsets of a stream, as the API shows them."""
     return {one["group"]: one for one in api.get("group-offsets", "/") if one["queue"] == stream}
 
 
@@ -101,7 +101,7 @@ def test_each_group_sees_everything_from_where_it_was(
 ) -> None:
     publish(channel, stream, 0, 10)
     billing = Reader(broker.port, stream, "billing", **FROM_THE_FIRST)
-    late = Reader(broker.port, stream, "late")  # begins with what comes next
+    late = Reader(broker.port, stream, "late")  # begins with the next message
     publish(channel, stream, 10, 20)
     assert billing.take(20) == list(range(20))
     assert billing.offsets == list(range(20))
@@ -167,7 +167,7 @@ def exchange(channel: BlockingChannel, unique: Unique) -> str:
 
 
 def add(channel: BlockingChannel, exchange: str, number: int) -> None:
-    """Bind another stream to an exchange."""
+    """Bind one more stream to an exchange."""
     channel.queue_declare(f"{exchange}.{number}", durable=True, arguments=STREAM)
     channel.queue_bind(f"{exchange}.{number}", exchange, "1")
 
@@ -175,7 +175,7 @@ def add(channel: BlockingChannel, exchange: str, number: int) -> None:
 def test_members_share_the_streams_of_an_exchange(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, exchange: str
 ) -> None:
-    """Each key is at one member at a time, through joins, leaves and broken connections; another group has all, too."""
+    """Each key is at one member at a time, through joins, leaves and broken connections; a second group gets all."""
     checkers = [Checker(), Checker()]
     publisher = Publisher(broker.port, exchange, checkers[0])
     members = [
@@ -233,7 +233,7 @@ def test_a_stream_passes_on_when_its_messages_are_settled(
 def test_a_stream_that_is_bound_later_is_read_from_its_first_message(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, exchange: str
 ) -> None:
-    """Whether the group has members then or not: else what came before it was noticed would be lost."""
+    """Holds with and without members; otherwise messages published before the binding is noticed would be lost."""
     checker = Checker()
     publisher = Publisher(broker.port, exchange, checker)
     with Member(broker.port, exchange, "g", "a", checker, arguments=SOON) as member:
@@ -307,7 +307,7 @@ def test_a_stream_that_is_unbound_stays_until_the_group_has_settled_it(
             (group,) = [one for one in api.get("consumer-groups", "/") if one["source"] == exchange]
             return [one["queue"] for one in group["units"] if one["unbound"] or one["queue"] != f"{exchange}.0"]
 
-        assert len(units()) in (3, 4)  # it is told a moment later
+        assert len(units()) in (3, 4)  # the member is notified a moment later
         until(lambda: not checker.left, member, settle=True)
         until(lambda: f"{exchange}.0" not in units(), member)
     publisher.close()
@@ -401,7 +401,7 @@ def test_it_is_told_why_a_group_gets_nothing(
 def test_an_offset_that_is_set_while_members_hold_messages(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str, api: API
 ) -> None:
-    """Unsettled deliveries of members no longer count: members may settle these, and get the messages again."""
+    """Unsettled deliveries no longer count: members may settle these, and get the messages again."""
     publish(channel, stream, 0, 10)
     reader = Reader(broker.port, stream, "g", prefetch=10, **FIRST)
     reader.wait(10)
@@ -411,7 +411,7 @@ def test_an_offset_that_is_set_while_members_hold_messages(
     assert api.request("PUT", "group-offsets", "/", stream, "g", json={"offset": 7}).status_code == 204
     assert reader.wait(13)[10:] == [7, 8, 9]
     assert all(redelivered for _, _, redelivered in reader.got[10:])
-    reader.channel.basic_ack(10, multiple=True)  # of what it held before
+    reader.channel.basic_ack(10, multiple=True)  # of its earlier deliveries
     assert api.request("PUT", "group-offsets", "/", stream, "g", json={"offset": "first"}).status_code == 204
     assert reader.wait(20)[13:] == [0, 1, 2, 3, 4, 5, 6]
     reader.channel.basic_ack(0, multiple=True)
@@ -454,7 +454,7 @@ def test_a_group_begins_where_it_did_though_the_broker_is_killed_at_once(tmp_pat
 
 @pytest.mark.slow
 def test_kills_lose_nothing(tmp_path: Path) -> None:
-    """What comes again is marked, and what was settled is not forgotten for good."""
+    """Redelivered messages are marked, and settlements are eventually kept."""
     checker = Checker()
     with JumpMQ(data_dir=tmp_path) as broker:
         with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
@@ -494,7 +494,7 @@ def test_a_written_offset_survives_a_kill(tmp_path: Path) -> None:
         reader.take(100)
         api = API(f"http://127.0.0.1:{broker.http_port}")
         until(lambda: offsets(api, "s")["g"]["lag"] == 0)
-        # What is written later goes to disk with it, and so tells that it is there.
+        # Later messages go to disk with the offset, and so show that it is there.
         assert api.request("PUT", "group-offsets", "/", "s", "other", json={"offset": 50}).status_code == 201
         broker.kill()
         broker.start()

@@ -1,4 +1,4 @@
-"""Quorum queues that dead-letter at least once: each queue gets a letter once, and a crash loses none that waits."""
+"""At-least-once dead-lettering of quorum queues: every queue gets a message once, also through crashes."""
 
 import time
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def source(channel: WireChannel, overflow: str = "reject-publish") -> None:
 
 
 def reject(channel: WireChannel, *bodies: bytes) -> None:
-    """Have messages die in the source."""
+    """Reject messages in the source queue."""
     for body in bodies:
         channel.publish("", "source", body)
         channel.wait_for_confirms()
@@ -54,7 +54,7 @@ def arrival(channel: WireChannel, queue: str) -> Content:
 
 
 def waiting(broker: JumpMQ) -> int:
-    """Dead letters that have not arrived, as the management API shows them."""
+    """Return the number of dead letters in transit, from the management API."""
     address = f"http://{HOST}:{broker.http_port}/api/queues/%2F/source"
     return int(requests.get(address, auth=("guest", "guest"), timeout=60).json()["messages_dlx"])
 

@@ -1,4 +1,4 @@
-"""What the ``x-death`` header tells of a message's way, and where the way ends."""
+"""The ``x-death`` header records a message's path; cycles of dead-lettering end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,12 @@ Name = Callable[[str], str]
 
 
 def deaths(message: Content) -> list[tuple[str, str, int]]:
-    """Queue, reason and count of each entry, the latest first."""
+    """Return queue, reason and count of every entry, the latest first."""
     return [(one["queue"], one["reason"], one["count"]) for one in message.headers["x-death"]]
 
 
 def dying(channel: WireChannel, name: str, key: str, **arguments: Any) -> str:
-    """A queue whose dead go to the queue ``key``."""
+    """Declare a queue whose dead letters go to the queue ``key``."""
     named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
     return channel.queue(name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key, **named})
 
@@ -75,7 +75,7 @@ def test_dead_letters_of_a_missing_exchange_are_gone(channel: WireChannel, uniqu
 
 
 def test_dead_letters_are_spread_by_a_hash_exchange(channel: WireChannel, unique: Name) -> None:
-    """A dead letter exchange is an exchange like any other: keys keep to their queue."""
+    """A hash exchange as dead letter exchange keeps every key in one queue."""
     ring = channel.exchange(unique("ring"), "x-consistent-hash")
     shards = [channel.queue(unique("shard")) for _ in range(3)]
     for shard in shards:
@@ -93,7 +93,7 @@ def test_dead_letters_are_spread_by_a_hash_exchange(channel: WireChannel, unique
 
 
 def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None:
-    """RabbitMQ's queue process dies of it, and with it every message that is not durable."""
+    """RabbitMQ's queue process dies of the header, and loses all transient messages."""
     grave, source = channel.queue(unique("grave")), unique("source")
     dying(channel, source, grave)
     for count in ("abc", -1, 2**63 - 1, None, ["x"], {"a": 1}):
@@ -109,7 +109,7 @@ def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None
 
 
 def test_a_key_that_is_too_long_for_a_delivery_is_cut(channel: WireChannel, unique: Name) -> None:
-    """RabbitMQ accepts the declaration, and closes every connection that gets such a message."""
+    """RabbitMQ accepts the declaration, and closes connections on delivery of the message."""
     exchange = channel.exchange(unique("graves"), "fanout")
     grave, source = channel.queue(unique("grave")), unique("source")
     channel.bind(grave, exchange)

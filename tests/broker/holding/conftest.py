@@ -1,4 +1,4 @@
-"""A broker of its own process, which tests kill and start again; a file's tests share one."""
+"""A broker in a separate process, which tests kill and restart; shared by the tests of a file."""
 
 from collections.abc import Iterator
 

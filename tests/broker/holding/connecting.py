@@ -22,7 +22,7 @@ def connected(broker: JumpMQ, **parameters: Any) -> Iterator[pika.BlockingConnec
 
 
 def refused(broker: JumpMQ, act: Callable[[BlockingChannel], object]) -> tuple[int, str]:
-    """Code and text by which the broker closes the channel of an act."""
+    """Return code and text of the channel close caused by an action."""
     with connected(broker) as connection, pytest.raises(pika.exceptions.ChannelClosed) as error:
         act(connection.channel())
     return error.value.reply_code, error.value.reply_text

@@ -34,7 +34,7 @@ def publish(
 
 
 def bodies(channel: BlockingChannel, queue: str, count: int) -> list[str]:
-    """So many messages of a queue, once they are there, and those that come with the last."""
+    """Wait for so many messages of a queue; return all present."""
     found: list[str] = []
 
     def take() -> bool:
@@ -86,7 +86,7 @@ def test_an_entry_ends_by_the_time_of_its_exchange_or_its_message(channel: Block
 
 
 def test_headers_of_other_exchanges_pass_unchanged(channel: BlockingChannel) -> None:
-    """What a message says to the exchanges behind stays as it is, and its own expiry begins when it passes."""
+    """The header of a message stays for later exchanges, where its expiry begins on arrival."""
     declare(channel, "first")
     channel.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
     channel.exchange_bind("later", "first")
@@ -101,7 +101,7 @@ def test_headers_of_other_exchanges_pass_unchanged(channel: BlockingChannel) -> 
 
 
 def ring(channel: BlockingChannel, *names: str) -> None:
-    """Exchanges that keep one entry each, one bound behind the other in a circle."""
+    """Declare a cycle of exchanges with a memory of one message."""
     for name in names:
         declare(channel, name, f"{name}-q", size=1)
     for source, destination in zip(names, [*names[1:], names[0]], strict=True):
@@ -109,7 +109,7 @@ def ring(channel: BlockingChannel, *names: str) -> None:
 
 
 def at_once(channel: BlockingChannel, exchange: str, count: int, **headers: Any) -> None:
-    """Dead-letter messages together, so that an exchange has forgotten most when they come round."""
+    """Dead-letter messages together, so that an exchange has forgotten most of them at their return."""
     arguments = {"x-dead-letter-exchange": exchange}
     channel.queue_declare("burst", durable=True, arguments=arguments)
     for number in range(count):
@@ -218,7 +218,7 @@ def test_a_queue_has_no_two_of_the_same(channel: BlockingChannel, api: API, kind
     assert not accepts("a")
     (frame, _, _) = channel.basic_get(kind)
     channel.basic_ack(frame.delivery_tag)
-    gone = "a" if kind == "classic" else "b"  # a quorum queue puts back at its end
+    gone = "a" if kind == "classic" else "b"  # a quorum queue puts it back at its end
     assert accepts(gone)
     (frame, _, _) = channel.basic_get(kind)
     channel.basic_reject(frame.delivery_tag, requeue=False)
@@ -252,8 +252,7 @@ def test_what_expired_or_was_pushed_out_may_come_again(channel: BlockingChannel)
 
 @pytest.mark.slow
 def test_publishers_that_repeat_after_each_kill_are_once(broker: JumpMQ) -> None:
-    """Each message is published until it is confirmed, and all of the last second again, in whatever state the broker
-    was killed."""
+    """A publisher repeats a message until its confirm, and after a kill all messages of the last second."""
     with connected(broker) as connection:
         channel = connection.channel()
         declare(channel, "sure", "surely", persistence="disk")
@@ -285,7 +284,7 @@ def test_publishers_that_repeat_after_each_kill_are_once(broker: JumpMQ) -> None
         for queue in ("surely", "present"):
             found = Counter(bodies(channel, queue, sent))
             assert found == {str(number): 1 for number in range(sent)}, queue
-        publish(channel, "light", 0, "again")  # an exchange that keeps its entries in memory has forgotten
+        publish(channel, "light", 0, "again")  # an exchange with entries in memory has forgotten
         until(lambda: "again" in bodies(channel, "lightly", 1))
 
 

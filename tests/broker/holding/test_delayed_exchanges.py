@@ -1,4 +1,4 @@
-"""Exchanges of type ``x-delayed-message``: what has a header ``x-delay`` is routed when it is due, and once."""
+"""Exchanges of type ``x-delayed-message`` route a message with an ``x-delay`` header when due, and once."""
 
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ from jumpmq.hashing import HashRing
 from jumpmq.testing import JumpMQ
 
 LONG = 3_600_000
-"""Milliseconds after which no test is still there."""
+"""A delay in milliseconds, longer than every test."""
 
 
 def declare(channel: BlockingChannel, name: str, kind: str = "direct", durable: bool = True, **arguments: Any) -> None:
@@ -46,7 +46,7 @@ def delayed(channel: BlockingChannel, exchange: str) -> int:
 
 
 def got(channel: BlockingChannel, name: str, count: int = 1) -> list[tuple[Any, Any, str]]:
-    """So many messages of a queue, once they are there."""
+    """Wait for so many messages of a queue; return the messages."""
     found: list[tuple[Any, Any, str]] = []
 
     def take() -> bool:
@@ -64,7 +64,7 @@ def test_messages_come_in_the_order_in_which_they_are_due(broker: JumpMQ, channe
     queue(channel, "ordered", "order")
     began = time.time()
     with connected(broker) as connection:
-        unconfirmed = connection.channel()  # nothing is waited for between two of them
+        unconfirmed = connection.channel()  # without a wait between two of them
         for delay in (900, 300, 600):
             publish(unconfirmed, "order", delay, str(delay))
         publish(unconfirmed, "order", None, "at once")
@@ -127,7 +127,7 @@ def test_what_an_exchange_delays_goes_with_it(channel: BlockingChannel, broker: 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", pytest.param("x-modulus-hash", marks=pytest.mark.slow)])
 def test_delays_keep_hashing_also_over_a_restart(broker: JumpMQ, kind: str) -> None:
-    """A ring that a removal has made uneven decides as before, for what is delayed and for what is not."""
+    """A ring made uneven by a removal routes as before, with and without delay."""
     with connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -218,7 +218,7 @@ def test_nobody_but_the_exchange_uses_its_queue(broker: JumpMQ, channel: Blockin
     assert api.request("DELETE", "queues", "/", "amq.delayed.own").status_code in (400, 401, 403)
     body = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
     assert api.request("POST", "queues", "/", "amq.delayed.own", "get", json=body).status_code >= 400
-    # what is sent to it past its exchange reaches nothing
+    # a message sent past the exchange is unroutable
     unroutable = pika.BasicProperties(headers={"x-delay": 1})
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish("", "amq.delayed.own", b"past", unroutable, mandatory=True)
@@ -284,7 +284,7 @@ def test_exchanges_that_cannot_be(broker: JumpMQ, arguments: dict[str, Any], tex
 def test_no_exchange_takes_a_queue_that_is_there_for_its_own(
     broker: JumpMQ, channel: BlockingChannel, api: API
 ) -> None:
-    """Else what it delays would be in a queue that never lets it go, or go to whoever binds to the other exchange."""
+    """Otherwise delayed messages would stay in the queue for ever, or reach the bindings of the wrong exchange."""
     long = "n" * 250
     declare(channel, sha256(long.encode()).hexdigest())
     imported = {"name": "amq.delayed.taken", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -329,7 +329,7 @@ def test_they_are_exported_without_their_queues_and_imported_with_new_ones(
     publish(channel, "kept", LONG, key="a.b")
     queue(channel, "kept-queue", "kept", "a.*")
     publish(channel, "kept", 1, key="a.b")
-    until(lambda: delayed(channel, "kept") == 1)  # the policy is not for what is delayed
+    until(lambda: delayed(channel, "kept") == 1)  # the policy does not apply to delayed messages
     api.request("DELETE", "policies", "/", "all").raise_for_status()
 
 
@@ -368,7 +368,7 @@ def test_what_is_delayed_lacks_no_consumer(channel: BlockingChannel, api: API) -
 
 
 def test_who_may_not_read_sees_no_delayed_message(channel: BlockingChannel, api: API, broker: JumpMQ) -> None:
-    """An outsider of another virtual host, and a publisher of this one without a right to read."""
+    """The users: an outsider of another virtual host, and a publisher of the virtual host without read permission."""
     declare(channel, "secret")
     publish(channel, "secret", LONG)
     api.request("PUT", "vhosts", "other").raise_for_status()
@@ -390,7 +390,7 @@ def test_who_may_not_read_sees_no_delayed_message(channel: BlockingChannel, api:
 
 
 def counted(channel: BlockingChannel, names: list[str], count: int) -> Counter[str]:
-    """How often each message came, once so many are there, and what comes after them."""
+    """Wait for so many messages, then for later ones; return the number of arrivals of each."""
     found: Counter[str] = Counter()
 
     def take() -> bool:
@@ -405,7 +405,7 @@ def counted(channel: BlockingChannel, names: list[str], count: int) -> Counter[s
 
 
 def test_none_is_lost_or_twice_where_the_broker_is_killed(broker: JumpMQ) -> None:
-    """Some are due before the kill, some while the broker is down, some after it is back."""
+    """Some messages are due before the kill, some while the broker is down, some after the restart."""
     with connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -431,7 +431,7 @@ def test_none_is_lost_or_twice_where_the_broker_is_killed(broker: JumpMQ) -> Non
         until(take)
         take()
     assert max(found.values()) == 1
-    # Until it is due, also a transient one is kept; from then on it is as any other that is transient.
+    # Until due, a transient message is kept, too; afterwards it is like any other transient message.
     assert persistent <= found.keys()
 
 

@@ -11,16 +11,16 @@ from tests.http.api import API
 from tests.wire import Basic, login
 
 OCTETS = 80_000_000
-"""Octets that are published of each shape, in at most ``MOST`` messages."""
+"""Octets published of each shape, in at most ``MOST`` messages."""
 MOST = 30_000
 ALLOWED = 30_000_000
-"""Octets by which the two may differ, or a tenth."""
+"""Allowed difference in octets; a tenth, if higher."""
 SHAPES = 3
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serving]:
-    """A broker of the test's own, whose memory is weighed: nothing that another test freed is in it."""
+    """A separate broker with measured memory, free of other tests' leftovers."""
     with serving(tmp_path, "--memory-limit", "2GB") as running:
         yield running
 

@@ -22,7 +22,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[jumpmq.RunningBroker]:
-    """A broker without a disk, that may hold 4 MiB for messages."""
+    """A broker without a disk, with 4 MiB for messages."""
     with jumpmq.running(memory_limit="4MiB") as running:
         yield running
 
@@ -32,7 +32,7 @@ def publisher(port: int) -> WireConnection:
 
 
 def publish_until_blocked(api: API, channel: WireChannel, queue: str, properties: Any = None) -> tuple[int, str]:
-    """Publishes one by one until the broker says that it reads no more; returns how many, and why."""
+    """Publish one by one until the broker blocks; return the number of messages, and the reason."""
     for number in range(1, 2000):
         channel.publish("", queue, BODY, properties or Basic.Properties())
         while sum(api.counts(queue)) < number:
@@ -55,7 +55,7 @@ def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(brok
         assert reason == "low on memory"
         assert 30 <= count <= 60
         channel.publish("", queue, b"last")
-        # Somebody who does not publish is served, and sees the alarm.
+        # A client that does not publish is served, and sees the alarm.
         (node,) = api.get("nodes")
         assert (node["mem_alarm"], node["disk_free_alarm"], node["mem_limit"]) == (True, False, 4 << 20)
         assert node["mem_messages"] >= 4 << 20
@@ -68,10 +68,10 @@ def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(brok
         metrics = api.session.get(f"{api.address}/metrics").text
         assert "rabbitmq_alarms_memory_used_watermark 1.0" in metrics
         assert other.ready(queue) == count
-        # Consumed, there is room again.
+        # After consumption there is room again.
         bodies = other.bodies(queue)
         assert isinstance(connection.next_event(0), Connection.Unblocked)
-        if len(bodies) == count:  # else there was room before all were taken
+        if len(bodies) == count:  # otherwise there was room before all were taken
             until(lambda: other.ready(queue) == 1)
             bodies += other.bodies(queue)
         assert bodies == [BODY] * count + [b"last"]
@@ -267,7 +267,7 @@ def test_a_disk_that_a_stream_has_filled_blocks_publishers(small_disk: Path) -> 
 
 
 def test_a_limit_makes_room_on_a_disk_that_its_stream_has_filled(small_disk: Path) -> None:
-    """Files go with the commit that says so, also where what is appended finds no room on the disk."""
+    """Retention deletes files in its own commit, also if appends find no room on the disk."""
     with serving(small_disk / "data", "--disk-free-limit", "0") as serve, publisher(serve.port) as connection:
         api, channel = API(serve.http_url), connection.channel()
         arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2_000_000}

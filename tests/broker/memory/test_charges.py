@@ -1,4 +1,4 @@
-"""What connections hold of the broker's memory is counted, and given back."""
+"""Memory held by connections is counted, and released."""
 
 import socket
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Name = Callable[[str], str]
 
 
 def held(broker: RunningBroker, kind: str) -> int:
-    """Octets that the API shows for a kind."""
+    """Return the octets that the API shows for a kind."""
     api = API(broker.http_url)
     octets: int = api.get("nodes", api.get("nodes")[0]["name"], "memory")["memory"][kind]
     return octets

@@ -1,4 +1,4 @@
-"""What the C library keeps of freed memory."""
+"""Freed memory that the C library keeps."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A broker that may hold little keeps every message once and in order, and stays small, whoever holds them."""
+"""A broker with little memory keeps every message once and in order, and stays small, wherever the messages are."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from jumpmq.queues.memory import MemoryAccount
 Name = Callable[[str], str]
 LIMIT = 20 << 20
 ALLOWED = LIMIT + 150_000_000
-"""An idle broker takes 60 MB of it."""
+"""An idle broker takes 60 MB of the allowance."""
 SIZE = 100_000
 COUNT = 1_500
 """Bodies of 150 MB in all."""
@@ -24,7 +24,7 @@ COUNT = 1_500
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serving]:
-    """A broker of the test's own, whose memory is weighed: it pages at 10 MiB, and blocks at 20 MiB."""
+    """A separate broker with measured memory: paging starts at 10 MiB, blocking at 20 MiB."""
     with serving(tmp_path, "--memory-limit", "20MiB") as running:
         yield running
 
@@ -42,7 +42,7 @@ def body(number: int) -> bytes:
 
 
 def publish(serve: Serving, queue: str, delivery_mode: int) -> int:
-    """Publishes all; returns the most that the broker came to hold."""
+    """Publish all messages; return the highest memory of the broker."""
     highest = 0
     with login(serve.port) as connection:
         channel = connection.channel()
@@ -68,14 +68,14 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
         queue = channel.queue(f"q-{delivery_mode}-{durable}", durable=durable, exclusive=False)
         assert publish(serve, queue, delivery_mode) < ALLOWED
         assert channel.ready(queue) == COUNT
-        # All of it delivered, and nothing acknowledged.
+        # Everything is delivered, and nothing acknowledged.
         holder = connection.channel()
         holder.consume(queue)
         for number in range(COUNT):
             assert numbers([holder.next()]) == [number]
         until(lambda: api(serve).get("queues", "/", queue)["memory"] < LIMIT)
         until(lambda: resident(serve) < ALLOWED)
-        # Back it goes, in its order, and is as it was.
+        # All messages return, in order and unchanged.
         holder.close()
         again = connection.channel()
         again.consume(queue, no_ack=True)
@@ -115,7 +115,7 @@ def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: in
 @pytest.mark.slow
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, delivery_mode: int) -> None:
-    """Whatever the limit, as others have a use for the memory; and what was freed goes back."""
+    """Holds below the limit, too: other programs can use the memory, and freed memory returns to the system."""
     count = 800
     with serving(tmp_path) as serve, login(serve.port) as connection:
         channel = connection.channel()
@@ -133,7 +133,7 @@ def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, deliver
 
 @pytest.mark.slow
 def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> None:
-    """Properties of theirs take as much as what is kept of a piece of the queue, and a trickle of others comes."""
+    """Each message's properties are as large as a queue segment's entry, and few messages arrive at a time."""
     each, times = 1000, 200
     with serving(tmp_path) as serve, login(serve.port) as connection:
         channel = connection.channel()
@@ -141,7 +141,7 @@ def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> No
         idle = resident(serve)
         properties = [Basic.Properties(delivery_mode=2, message_id=f"{number:075}") for number in range(each)]
         messages = b"".join(channel.publication("", queue, b"m" * 100, some) for some in properties)
-        few = times // 5  # as many as are kept of a queue that rests
+        few = times // 5  # as many as a resting queue keeps
         for sent in range(1, times + 1):
             connection.send(messages)
             if sent == few:
@@ -215,9 +215,9 @@ def test_many_small_deliveries_take_next_to_no_memory_and_come_back(tmp_path: Pa
             if number % many == many - 1:
                 held += [holder.next() for _ in range(many)]
         assert numbers(held) == list(range(count))
-        # An object for each would take more.
+        # One object per message would take more.
         until(lambda: api(serve).get("queues", "/", queue)["memory"] < count * 100)
-        # Some are acknowledged, one by one and together, some are rejected, and the others come back.
+        # Some are acknowledged, one by one and together, some are rejected, and the rest returns.
         holder.send(Basic.Ack(delivery_tag=held[7_000].method.delivery_tag))
         holder.send(Basic.Ack(delivery_tag=held[4_999].method.delivery_tag, multiple=True))
         holder.send(Basic.Nack(delivery_tag=held[5_999].method.delivery_tag, multiple=True, requeue=False))
@@ -257,7 +257,7 @@ def test_freed_memory_goes_back_to_the_system_a_little_at_a_time() -> None:
     account = MemoryAccount()
     freed = FreedMemory(account)
     before = weighed()
-    # Between what stays, so that the C library does not give it back by itself.
+    # Between objects that stay, so that the C library does not return the memory by itself.
     held = [bytes(SIZE) for _ in range(COUNT)]
     account.charge("ready", SIZE * COUNT)
     stay = held[::50]
@@ -272,7 +272,7 @@ def test_freed_memory_goes_back_to_the_system_a_little_at_a_time() -> None:
 
 def test_memory_of_many_objects_that_are_gone_goes_back_though_little_was_held() -> None:
     freed = FreedMemory(MemoryAccount())
-    objects = [bytearray(600) for _ in range(FEWER)]  # beyond what Python keeps for small objects
+    objects = [bytearray(600) for _ in range(FEWER)]  # larger than Python's own allocator for small objects takes
     freed.return_at_intervals(0)
     stay = objects[::100]
     before = weighed()

@@ -1,4 +1,4 @@
-"""Sizes, shares, and the memory that a container allows."""
+"""Sizes, shares, and a container's memory limit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who may log in, and from where."""
+"""Users and addresses allowed to log in."""
 
 import asyncio
 import socket
@@ -98,7 +98,7 @@ def test_passwords_are_kept_as_argon2id_hashes() -> None:
 
 
 def address_of_this_machine() -> str:
-    """An address that is not the loopback's."""
+    """Return a non-loopback address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looking:
         try:
             looking.connect(("192.0.2.1", 9))  # sends nothing
@@ -122,11 +122,11 @@ def test_guest_logs_in_from_this_machine_only() -> None:
         assert [requests.get(url, auth=(user, user)).status_code for user in ("guest", "alice")] == [401, 200]
 
 
-# --- who guesses is slowed down, and nobody else ---
+# --- failed logins are slowed down, and other users are not ---
 
 
 def outcome(scenario: Callable[[Authenticator], Awaitable[T]], *users: str) -> T:
-    """Run a scenario with these users; the password of a user is the name."""
+    """Run a scenario with the given users; a user's password is the name."""
     topology = Topology("jumpmq@test", None)
     for user in users:
         topology.apply(PutUser(user, hash_password(user), ()))
@@ -171,7 +171,8 @@ def test_a_right_password_does_not_wait_behind_another_addresss_wrong_ones(monke
         assert not any(await asyncio.gather(*wrong))
         return before
 
-    # Two had begun before she came, and one is in turn; in the order of arrival all would be answered before her.
+    # Two had begun before she came, and one is in turn; in the order of arrival all would be answered before
+    # her.
     assert outcome(scenario, "alice", *(f"u{n}" for n in range(15))) < 8
 
 

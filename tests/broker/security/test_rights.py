@@ -1,4 +1,4 @@
-"""Who has no right to a queue does nothing to what others read of it; who is gone does not come back."""
+"""Users without permission do not affect other readers of a queue; a removed user does not return."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker: jumpmq.R
             mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": 1 << 40}}),
         ]
         assert {answer.status_code for answer in attempts} == {401}
-        # A group of that name which is mallory's own is another one.
+        # A group of the same name that belongs to mallory is another group.
         mallory.request("POST", "readers", "/", "g", "renew")
         mallory.request("POST", "readers", "/", "g", "open", json={"query": "mine", "lease": 60})
         mallory.request("DELETE", "readers", "/", "g")

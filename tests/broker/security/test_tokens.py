@@ -1,4 +1,4 @@
-"""OAuth 2 tokens as logins, over AMQP and HTTP: whose, for what, and for how long."""
+"""OAuth 2 tokens as logins, over AMQP and HTTP: issuers, permissions, and expiry."""
 
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""Topic permissions hold for every routing key of a message, whichever header or queue brings it."""
+"""Topic permissions hold for every routing key of a message, from any header or queue."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ import jumpmq
 
 @pytest.fixture(scope="module")
 def channel(broker: jumpmq.RunningBroker) -> Callable[[], BlockingChannel]:
-    """Opens a channel of a user who may publish only topics that begin with ``mine.``."""
+    """Opens a channel of a user allowed to publish only topics with the prefix ``mine.``."""
     api, everything = API(broker.http_url), dict.fromkeys(("configure", "write", "read"), ".*")
     api.request("PUT", "users", "limited", json={"password": "secret", "tags": ""})
     api.request("PUT", "permissions", "/", "limited", json=everything)

@@ -1,4 +1,4 @@
-"""Tokens of OAuth 2 and their keys."""
+"""OAuth 2 tokens and signing keys."""
 
 import json
 import time

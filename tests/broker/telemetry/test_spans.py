@@ -1,4 +1,4 @@
-"""A publisher's trace goes on in the broker: its spans arrive at a collector, and consumers are told of the trace."""
+"""A publisher's trace continues in the broker: spans reach a collector, and consumers receive the trace."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What takes spans over HTTP, as OpenTelemetry's collector does."""
+    """Receiver of spans over HTTP, as OpenTelemetry's collector."""
 
     address: str = ""
     spans: list[Span] = field(default_factory=list)
@@ -191,7 +191,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_it_costs_nothing_unless_asked_for() -> None:
-    """Not even the time to import it; a header goes on all the same."""
+    """Without spans, OpenTelemetry is not even imported; a trace header is passed on all the same."""
     programme = """
 import sys, pika, jumpmq
 with jumpmq.running() as broker:

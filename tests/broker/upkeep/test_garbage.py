@@ -1,5 +1,4 @@
-"""What a closed connection leaves behind. Full collections of garbage are rare in a serving broker, so nothing may
-depend on them."""
+"""Closed connections leave no garbage: full collections are rare in a serving broker."""
 
 import gc
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ def test_closed_connections_go_without_a_collection_of_garbage(broker: RunningBr
             channel.basic_consume("amq.rabbitmq.reply-to", lambda *delivery: None, auto_ack=True)
             with pytest.raises(pika.exceptions.ChannelClosedByBroker):
                 channel.queue_declare("nowhere", passive=True)
-    ours = f":{broker.port}"  # brokers that other tests have stopped in this process may have left something
+    ours = f":{broker.port}"  # stopped brokers of earlier tests may have left garbage
     until(lambda: not [1 for one in gc.get_objects() if isinstance(one, Connection) and one.name.endswith(ours)])
 
 

@@ -1,4 +1,4 @@
-"""Slices of an event loop's time: one in each round, for whoever asks in turn."""
+"""Slices of an event loop's time: one per iteration, for all requesters in turn."""
 
 import asyncio
 import gc
@@ -62,7 +62,7 @@ def test_items_come_in_order_and_all_of_them() -> None:
 
 
 def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes() -> None:
-    """Else the garbage collector, which counts what is made less what goes, has it all to look through at once."""
+    """Otherwise the garbage collector, which counts allocations minus frees, has to scan all at once."""
     kept: list[list[int]] = [[] for _ in range(50_000)]
     gc.collect()
 

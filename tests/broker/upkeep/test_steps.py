@@ -1,4 +1,4 @@
-"""What is done in steps has the same outcome as if it were done at once: order, counts, and what a crash leaves."""
+"""Work in steps has the same result as work at once: order, counts, and the state after a crash."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -37,13 +37,13 @@ from jumpmq.topology.vhost import VirtualHost
 
 Name = Callable[[str], str]
 COUNT = 20_000
-"""Messages: several steps, whatever is done with them."""
+"""Number of messages: several steps for any operation."""
 BINDINGS = 1000
 PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
 def fill(channel: WireChannel, queue: str, properties: Basic.Properties | None = None) -> None:
-    """Publishes numbers, all taken when this returns."""
+    """Publish numbers; on return the broker has received all."""
     octets = b"".join(channel.publication("", queue, b"%d" % number, properties) for number in range(COUNT))
     channel.connection.send(octets)
     while channel.ready(queue) < COUNT:
@@ -51,7 +51,7 @@ def fill(channel: WireChannel, queue: str, properties: Basic.Properties | None =
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, method: type[m.Method]) -> list[type[m.Method]]:
-    """How often the broker acts on a method from now on."""
+    """Return a list that grows with every handled call of a method."""
     acted, act = [], ACTIONS[method]
 
     def act_and_count(channel: Channel, received: m.Method) -> Waiting | None:
@@ -63,7 +63,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, method: type[m.Method]) -> list[typ
 
 
 def numbers(channel: WireChannel, queue: str) -> list[int]:
-    """What is in a queue, consumed."""
+    """Consume a queue; return the numbers."""
     tag = channel.consume(queue, no_ack=True)
     found = [int(message.body) for message in channel.take(COUNT)]
     channel.call(Basic.Cancel(consumer_tag=tag))
@@ -121,7 +121,7 @@ def test_others_are_served_while_a_transaction_commits(
     for start in range(0, COUNT, 1000):
         many = [channel.publication("", copy, b"%d" % number) for number in range(start, start + 1000)]
         channel.connection.send(b"".join(many))
-        channel.call(Basic.Qos())  # so that they are no single run
+        channel.call(Basic.Qos())  # no single run of messages
     channel.send(Basic.Ack(delivery_tag=0, multiple=True))
     with login(broker.port) as connection:
         other = connection.channel()
@@ -275,7 +275,7 @@ def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
 
 
 def held_up(monkeypatch: pytest.MonkeyPatch, answered: threading.Event) -> list[int]:
-    """Lets no bindings be removed in one go: after each there are steps until others were answered. Counts them."""
+    """Delays every step of a removal of bindings until unrelated clients were answered; counts the steps."""
     taken, steps = [0], VirtualHost.removing_bindings_to
 
     def waiting_for_others(vhost: VirtualHost, destination: Destination) -> Iterator[None]:
