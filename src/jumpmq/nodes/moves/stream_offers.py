@@ -23,10 +23,14 @@ from jumpmq.store.file_octets import FileOctets
 UNSENT = 256 << 10
 """Octets waiting to be sent on a link, beyond which no piece is added."""
 
-PAUSE, LONG_PAUSE, ASKED_AGAIN = 0.002, 0.02, 2.0
-"""Interval between checks of a full link, interval between checks for an answer, and delay before an unanswered request
-is repeated, in seconds.
-"""
+PAUSE = 0.002
+"""Interval between checks of a full link, in seconds."""
+
+LONG_PAUSE = 0.02
+"""Interval between checks for an answer, in seconds."""
+
+ASKED_AGAIN = 2.0
+"""Delay before an unanswered request is repeated, in seconds."""
 
 
 class CopyRefused(Exception):
