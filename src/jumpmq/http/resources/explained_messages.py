@@ -61,10 +61,10 @@ def rests(queue: Queue, message: Message) -> str:
         return "is about to return to its place"
     first, due = found
     retry = "its retry" if first == message.seq else f"a retry of message {first}, which has the same key,"
-    return f"waits for {retry} at {told(due)}"
+    return f"waits for {retry} at {formatted(due)}"
 
 
-def told(due: float) -> str:
+def formatted(due: float) -> str:
     """Format a time for operators."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due))
 

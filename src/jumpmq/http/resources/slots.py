@@ -16,7 +16,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.resources.explained_messages import told, where_it_is
+from jumpmq.http.resources.explained_messages import formatted, where_it_is
 from jumpmq.queues import Queue
 from jumpmq.queues.fences import Fence, FencedMessages
 from jumpmq.queues.group_offsets import GroupOffsets
@@ -56,7 +56,7 @@ async def explain(request: Request) -> Response:
             return answer(found | {"reason": _fenced(waits)})
         if queue.retries is not None and (waits_for := queue.retries.resting.waiting_for(key)) is not None:
             first, due = waits_for
-            return answer(found | {"reason": f"the key waits for a retry of message {first} at {told(due)}"})
+            return answer(found | {"reason": f"the key waits for a retry of message {first} at {formatted(due)}"})
     asks_of_all = number is None if key is None else queue.slots is None
     if asks_of_all:
         return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
@@ -95,7 +95,7 @@ def _why_queue(queue: Queue) -> str | None:
             return "the queue is empty"
         if queue.retries is not None and (due := queue.retries.resting.next_due) is not None:
             count = len(queue.retries.resting.held)
-            return f"nothing is ready: {count} messages wait for retries, the next of which is at {told(due)}"
+            return f"nothing is ready: {count} messages wait for retries, the next of which is at {formatted(due)}"
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
     if queue.fences is not None and queue.fenced_count == queue.ready_count:
         return _why_fenced(queue.fences)
@@ -118,7 +118,7 @@ def _why_queue(queue: Queue) -> str | None:
 
 
 def _why_fenced(fences: FencedMessages) -> str | None:
-    """Explain the ordering barriers before all ready messages; None if the barriers are about to open."""
+    """Explain why ordering barriers hold all ready messages; None if the barriers are about to open."""
     closed = [one for one in fences.figures() if one.held]
     if not closed:
         return None
