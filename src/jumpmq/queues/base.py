@@ -440,7 +440,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def note_redelivered(self) -> None:
-        """Record that messages of the last push may have been delivered before, for the next clean restart."""
+        """Mark the messages of the last push as possibly delivered. A clean restart then sets ``redelivered``."""
         self.returned = True
 
     def follow_up(self, count: int) -> bool:
@@ -511,10 +511,12 @@ class Queue(ABC):
         return False
 
     def begin_return(self) -> None:  # noqa: B027  (not every kind can requeue)
-        """Announce a return of messages in steps, last message first: nothing is delivered until :meth:`end_return`."""
+        """Begin a return of messages in steps, from the highest number down. The queue delivers no message until
+        :meth:`end_return`.
+        """
 
     def end_return(self) -> None:  # noqa: B027
-        """End a return announced by :meth:`begin_return`."""
+        """End a return begun by :meth:`begin_return`."""
 
     @abstractmethod
     def delete(self) -> int:

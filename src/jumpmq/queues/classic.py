@@ -559,7 +559,7 @@ class ClassicQueue(Queue):
         return count if self.behind is None else count + self.behind.purge()
 
     def _forgetting(self) -> Forget | None:
-        """A function to forget what is recorded of purged messages; None if nothing is."""
+        """Return a function that deletes the records of purged messages; None without such records."""
         return None
 
     @property

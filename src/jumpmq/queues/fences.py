@@ -6,11 +6,11 @@ messages: the queue's highest number at that time, and the number of messages up
 that got keys, the change places *fences*. A message that arrives there waits for the queue that the previous ring would
 have chosen, until no message is left before that queue's marker.
 
-A message is held by every open change by which its key came from another queue. All messages with the same set of
-fences are in one list, so that the waiting messages of a key are always in one list. When all fences of a list are
-open, its messages return to the other ready messages, by their numbers, in chunks and in order; messages that arrive
-for the list meanwhile go to its end. Messages of a key thus never change their order. A message only waits for messages
-that arrived before an earlier change, so that no two messages wait for each other.
+A message waits for each pending ring change that moved its key to this queue. All messages with the same set of fences
+are in one list, so that the waiting messages of a key are always in one list. When all fences of a list are open, its
+messages return to the other ready messages, by their numbers, in chunks and in order; messages that arrive for the list
+meanwhile go to its end. Messages of a key thus never change their order. A message waits only for messages older than
+the ring change. Waiting is therefore free of cycles.
 """
 
 import time
@@ -32,7 +32,7 @@ from jumpmq.queues.slots import SlottedMessages
 from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20
-"""Maximum octets released per step from a list without barriers; the last message may exceed them."""
+"""Maximum octets released per step from a list whose barriers are gone; the last message may exceed the limit."""
 
 
 class FencingChange(Protocol):
@@ -65,7 +65,7 @@ class FencingChange(Protocol):
 
 
 class Fence:
-    """A reason to wait: a marker that is not passed, or an operator's release.
+    """A barrier before messages, until its marker is passed or an operator lifts the barrier.
 
     Attributes:
         change: the ring change.
@@ -181,7 +181,7 @@ class FencedMessages(DividedMessages):
         """Hold messages from ``first_seq`` on that the previous ring would have sent to a different queue.
 
         Args:
-            own: name of this queue in the previous ring; keys that were here already do not wait.
+            own: name of this queue in the previous ring; messages of keys that this queue had before do not wait.
             lifted: sources of the lifted fences.
         """
         if any(past.change is change for past in self._pasts):

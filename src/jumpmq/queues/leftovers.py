@@ -1,4 +1,6 @@
-"""Messages of a purged or deleted queue, dropped in steps: a million takes a while."""
+"""Messages of a purged or deleted queue, dropped in steps: a million messages would block the event
+loop.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,7 @@ def settle_spilled(messages: list[Message]) -> None:
 
 
 Forget = Callable[[Sequence[int]], Iterator[None]]
-"""Forgets, in steps, what a queue has recorded of messages by number."""
+"""Deletes a queue's records of the given message numbers, in steps."""
 
 
 class Leftovers:

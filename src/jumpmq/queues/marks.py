@@ -1,7 +1,7 @@
-"""Markers of a queue: positions behind messages that moved keys wait for in other queues.
+"""Markers of a queue. Messages of moved keys wait in other queues until all messages before the marker are settled.
 
-A marker is placed when keys move away from the queue (:mod:`jumpmq.queues.fences` has the theory). It counts the
-messages in front of it, ready or taken, until none is left.
+A marker is placed when keys move away from the queue (:mod:`jumpmq.queues.fences` has the theory). The marker counts
+the messages before it, ready or taken, until none is left.
 """
 
 from collections.abc import Callable
@@ -82,8 +82,8 @@ class Markers:
         self.placed: tuple[Mark, ...] = ()
 
     def place(self, ended: Callable[[], None]) -> Mark | None:
-        """Place a marker behind the queue's messages when keys move away. None for an empty queue, or one with
-        priorities.
+        """Place a marker behind the queue's messages when keys move away. Return None for an empty or deleted queue,
+        and for a queue with priorities, where the order of messages is not that of their numbers.
 
         Args:
             ended: called when no message is left before the marker.
@@ -103,7 +103,7 @@ class Markers:
         self._leave(lambda one: one is mark)
 
     def recount(self, mark: Mark) -> None:
-        """End a marker of vanished messages, in case the messages were not counted."""
+        """End a marker without messages before it, even if some of these messages left without being counted."""
         ready = self._in_order
         if ready is None or self._queue.unacknowledged_count:
             return

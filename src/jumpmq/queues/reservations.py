@@ -1,8 +1,8 @@
 """Reservations: the part of a queue that a group of readers holds, so that it can read the same rows again.
 
 How it works. A *group* (a Spark query, say) reads a queue in *reservations*, numbered 1, 2, 3 ... per queue and group.
-Making one takes messages from the queue, as a delivery to a consumer does; from then on it consists of exactly these
-messages, and may be read any number of times. Acknowledging number n settles all reservations up to n.
+Making a reservation takes messages from the queue, as a delivery to a consumer does. The reservation then consists of
+exactly these messages, and may be read any number of times. Acknowledging number n settles all reservations up to n.
 
 A reservation is in one of three states::
 
@@ -11,11 +11,13 @@ A reservation is in one of three states::
       |   `-- acknowledge --> gone
       `------- reinstate -------'   (only if every message of it is still ready in the queue)
 
-The group's record is plain JSON. Who keeps it durable stores :meth:`Reservations.record` *before* acting on its
-promise, and a broker that starts again continues with :meth:`Reservations.restore`. There is no I/O and no clock here.
+The group's record is plain JSON. To be durable, :meth:`Reservations.record` has to be stored *before* a client learns
+of the operation; a broker that starts again continues with :meth:`Reservations.restore`. There is no I/O and no clock
+here.
 
 Operations on many messages are iterators: each step handles at most :data:`STEP` messages, so that an event loop can
-serve others between two steps. Nothing else may operate on the same reservations meanwhile; on their queue it may.
+serve others between two steps. Between the steps, no other operation on the same reservations may begin; other
+operations on the queue are allowed.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -48,7 +50,9 @@ class ReservationGone(Exception):
 
 
 class ReservationRests(Exception):
-    """A lapsed reservation cannot be read yet: messages of it rest until the next try, or wait for one that does."""
+    """A lapsed reservation cannot be read yet: some of its messages rest until their retry, or wait behind a resting
+    message.
+    """
 
 
 class ReservedRun(NamedTuple):

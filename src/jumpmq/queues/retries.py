@@ -119,8 +119,8 @@ class Retries:
         """Add a resting message received from the queue's previous home.
 
         Args:
-            seq: the number that the queue is about to give to the message.
-            noted: the note of the previous home.
+            seq: the queue's next number, assigned to the message.
+            noted: state of the retry, sent by the previous home.
         """
         due, tries = noted
         latest = clock.now() + self._queue.limits.retry_delay(tries)  # the previous home's clock may be ahead
@@ -142,7 +142,7 @@ class Retries:
     # --- deliveries past resting messages ---
 
     def divert(self, messages: list[Message]) -> list[Message]:
-        """Return the taken messages that neither rest nor wait for a resting message."""
+        """Return the deliverable messages among taken messages: neither resting nor behind a resting message."""
         queue, resting = self._queue, self.resting
         if not (resting.in_use and messages):
             return messages
@@ -156,11 +156,11 @@ class Retries:
         return alive
 
     def passing_by(self, take: Callable[[], list[Message]], most: int) -> list[Message]:
-        """Take until a message can be delivered, past messages that rest or wait for a resting message.
+        """Take messages until one is deliverable. Resting messages, and messages behind them, are passed over.
 
         Args:
             take: takes messages, through :meth:`divert`.
-            most: maximum number of examined messages; later ones are examined soon.
+            most: maximum number of messages passed over; the next delivery examines further messages.
         """
         before = len(self.resting.held)
         while True:

@@ -208,8 +208,8 @@ class Changes:
         return any(batch in settled and seq in settled[batch] for settled in (self.settled, self.bound))
 
     def settled_before(self, batch: Batch, ranges: Ranges) -> Ranges:
-        """Return the settled ranges staged before this commit; the rest of a batch's settlements is left out of the
-        commit.
+        """Return the settled ranges of messages that earlier commits contain. Settled messages of this commit are not
+        written, and need no settlement.
         """
         return ranges.below(self.begins[batch]) if batch in self.begins else ranges
 

@@ -42,7 +42,7 @@ class Prepared:
         final: True for the commit of a clean stop.
         write: the write of the commit, once the place in the log is known.
         segment: segment with the commit; None if no segment has the commit.
-        number: number of the commit; if the commit writes nothing to the log, number of the commit before.
+        number: number of the commit, or of the last commit in the log if this commit writes nothing to the log.
     """
 
     __slots__ = (

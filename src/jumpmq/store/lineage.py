@@ -42,8 +42,8 @@ class ReadLineage(NamedTuple):
     Attributes:
         lineage: segments of the log, in order.
         damaged: positions before the mark of damaged commits and openings of segments.
-        hidden: those of them behind which the ends of segments are unknown: damaged openings, and damage of the last
-            commits of a segment.
+        hidden: damaged positions after which the end of the segment is unknown: damaged openings, and damage of the
+            last commits of a segment.
     """
 
     lineage: tuple[Stretch, ...]
@@ -129,7 +129,9 @@ def _before(following: Sequence[_Segment], number: int) -> int:
 
 
 def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | None:
-    """Like :func:`~jumpmq.store.scan.given_up`, for files that are not open."""
+    """Return the number of the first abandoned commit, read from the openings of later segments' files; None without
+    one. :func:`~jumpmq.store.scan.given_up` does the same with open files.
+    """
     for one in following:
         with closing(OpenSegment(files, one.path)) as file:
             if file.opening is not None and (number := given_up([file], mark >> OFFSET_BITS)) is not None:

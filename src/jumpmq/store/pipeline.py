@@ -183,7 +183,9 @@ class Pipeline:
     # --- preparing ---
 
     def _prepare(self, prepared: Prepared, here: bool = False) -> None:
-        """Lay out and write a commit: at once, except for a commit that grew far beyond the usual size while held."""
+        """Lay out and write a commit. A commit that has outgrown the usual size, because it was held, is laid out in
+        parts.
+        """
         self.state, self._prepared, self._steps = PREPARING, prepared, preparing(prepared)
         self._prepare_on(here, at_once=prepared.changes.count <= 2 * COMMIT_MESSAGES)
 
@@ -386,7 +388,7 @@ class Pipeline:
     def make_room(self) -> None:
         """Free room on a nearly full disk: if the current segment has little live data, continue in a new segment.
 
-        The old segment can then be removed. Called regularly, because there may be nothing to commit.
+        The old segment can then be removed. Called regularly: without new commits nothing else would start a segment.
         """
         now = time.monotonic()
         if now < self._make_room_at or self.state is not IDLE or self._is_full:

@@ -562,14 +562,14 @@ def _has(segments: dict[int, LogSegment], position: int, length: int) -> bool:
 
 
 def _is_covered(batch: Batch, segments: dict[int, LogSegment]) -> bool:
-    """Return True if a single file has all blocks of a batch; False also for a batch in several files."""
+    """Return True if one file has all blocks of a batch."""
     positions = batch.positions
     one_file = positions[0] >> OFFSET_BITS == positions[-1] >> OFFSET_BITS
     return one_file and _has(segments, positions[-1], batch.lengths[-1])
 
 
 def _rows(batch: Batch) -> list[tuple[int, int]]:
-    """Return the lowest number of every block of a batch, and the highest possible number."""
+    """Return the lowest and the highest possible message number of each block of a batch."""
     ends = [first - 1 for first in batch.firsts[1:]] + [batch.last_seq]
     return list(zip(batch.firsts, ends, strict=False))
 

@@ -213,8 +213,8 @@ class Staging:
             self.drop_queue(queue_id)
 
     def part(self) -> None:
-        """Divide the current turn in two: changes staged from now on are independent of settlements before, and
-        settlements from now on are independent of messages staged before. Both parts go into one commit.
+        """Divide the current turn. Settlements of the second part do not depend on messages of the first part, nor
+        changes of the second part on settlements of the first part. One commit contains both parts.
         """
         self._settle_noted()
         self._turn.parted = self._turn.count
@@ -352,7 +352,7 @@ class Staging:
     def take_relief(self) -> Changes | None:
         """Return changes that free room on a full disk and do not depend on other changes; None without such changes.
 
-        The changes have no receipt of their own.
+        Completing these changes completes no receipt.
         """
         if relief := self._next.without_staged():
             self._taken = relief
@@ -399,9 +399,10 @@ class Staging:
             batch.messages = None
 
     def request_again(self) -> None:
-        """Request a commit of the returned changes.
+        """Request a commit of the changes put back by :meth:`put_back`.
 
-        The commit is empty if all changes were written earlier to free room. Its completion notifies waiting callers.
+        If all of these changes were already written to free room, the commit is empty. Its completion still notifies
+        the waiting callers.
         """
         self._requested = True
 

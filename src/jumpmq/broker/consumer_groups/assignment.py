@@ -6,7 +6,8 @@ rounded up for the members with the largest fractions, among equal fractions in 
 
 If the partitions of a group are at several homes, each home divides its own. All homes use one *sequence of seats*
 (:func:`seats`), and each home takes its section of the sequence: then the shares of all homes together are as even as
-those of a single home. A few more partitions may move, because the sequence decides whose share is rounded up.
+those of a single home. This may move a few more partitions than the minimum, because the sequence, not the ownership,
+decides which shares are rounded up.
 """
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
@@ -50,10 +51,11 @@ def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict
 
 
 def seats(weights: Mapping[M, int]) -> Iterator[M]:
-    """Yield members without end: among the first n seats each member has its share of n, rounded down or up, for any n.
+    """Yield an infinite sequence of members. In every prefix of n seats, each member has its share of n, rounded down
+    or up.
 
-    Candidates for the next seat are the members who would then not exceed their share rounded up. Of these, the member
-    whose share grows to the next whole number first gets the seat (Tijdeman, "The Chairman Assignment Problem", 1980).
+    A member is a candidate for seat n + 1 if it would not exceed its share of n + 1, rounded up. The seat goes to the
+    candidate whose share first grows to the next whole number (Tijdeman, "The Chairman Assignment Problem", 1980).
 
     Args:
         weights: weight of each member, in an order that is the same in all processes.
@@ -78,7 +80,7 @@ def counting(
 
     Args:
         weights: weight of each member, in the order of names.
-        first: number of partitions at the preceding homes.
+        first: number of partitions at homes with a lower number.
         units: number of partitions at this home.
         more: returns True while time is left.
     """
@@ -123,7 +125,7 @@ class Shares(Generic[M]):
         Args:
             weights: weight of each member, in the order of joining.
             owned: current partitions of each member.
-            first: number of partitions at the preceding homes; None if all partitions are at this home.
+            first: number of partitions at homes with a lower number; None if all partitions are at this home.
             more: returns True while time is left.
         """
         if first is None:
@@ -155,8 +157,8 @@ def divide(
         wanted: target number of partitions per member.
         owned: partitions of each member, in the order of assignment.
         unowned: partitions without an owner, in order.
-        holders: members that still hold messages of a partition passing to another member: they get the partition back
-            first.
+        holders: by partition, the member that still holds messages of the partition: preferred as the new owner, to
+            end the handover.
         moving: True to take partitions from members above target.
     """
     left = list(unowned)

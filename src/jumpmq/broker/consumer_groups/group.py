@@ -12,9 +12,9 @@ any       other session    *drains*: the holder gets no more messages, and still
 ========  ===============  ===========================================================================
 
 A member (a name) outlives its session (an active ``basic.consume``) by its grace. A partition drains until the holder
-has none of its messages, however they were settled; then the partition feeds its owner's session. So a handover waits
-for no answer, and no two sessions hold messages of a partition at once. Only :meth:`ConsumerGroup.evict` ends a drain
-otherwise.
+has no unsettled message of the partition. Then the partition feeds its owner's session. The handover needs no reply
+from a client, and no two sessions hold messages of a partition at once. Only :meth:`ConsumerGroup.evict` ends a drain
+earlier.
 
 The partitions of a leaving member are assigned to other members at once. To even out the shares, owned partitions move
 when no member has joined or left for a while. The first assignment waits a moment for members that start together.
@@ -134,7 +134,7 @@ class Pool:
         units: number of partitions.
         unowned: partitions without an owner, in order.
         owned: partitions of each member, in the order of assignment.
-        first: number of such partitions at the preceding homes; None if the partitions of all homes are local.
+        first: number of the pool's partitions at homes with a lower number; None if no other home has partitions.
         shares: target number of partitions per member.
     """
 
@@ -346,8 +346,8 @@ class ConsumerGroup:
         self._unsettle(now)
 
     def bar(self, queue_id: int, barred: frozenset[Hashable], now: float) -> None:
-        """Bar the members of the given readers from the partitions of a queue; members of different readers may have
-        partitions.
+        """Exclude the members of the given principals from a queue's partitions. Members of all other principals stay
+        eligible.
         """
         if queue_id in self._queues:
             self.set_queue(self._queues[queue_id], barred, now)
@@ -367,8 +367,9 @@ class ConsumerGroup:
             self._unsettle(now)
 
     def set_firsts(self, firsts: dict[frozenset[Hashable], int] | None, now: float) -> None:
-        """Set the number of partitions at the preceding homes, by barred readers; None where the partitions of all
-        homes are local."""
+        """Set the number of partitions at homes with a lower number, by barred principals; None if no other home has
+        partitions.
+        """
         if firsts != self._firsts:
             self._firsts = firsts
             for pool in self._pools.values():
@@ -389,8 +390,8 @@ class ConsumerGroup:
             more: returns True while time is left.
 
         Returns:
-            The time of the next due work, if no event comes before; ``now`` if time was insufficient. After
-            :meth:`released`, a further step is due at once.
+            The time of the next due work; ``now`` if the time slice ended before all due work was done. An event may
+            make work due earlier; after :meth:`released`, a further step is due at once.
         """
         for member in [one for one in self._away.values() if one.away_until <= now]:
             self._remove(member, now)
@@ -587,7 +588,9 @@ class ConsumerGroup:
             raise failure
 
     def _follow_unit(self, unit: Partition, place: PartitionPlace, now: float) -> None:
-        """As :meth:`_follow`, for a single partition. A session raising an exception gets the request again."""
+        """As :meth:`_follow`, for a single partition. If a session raises an exception, the next step repeats the
+        request.
+        """
         wanted = place.owner.session if place.owner is not None else None
         # A partition keeps its order with one holder at a time: messages of another session drain first.
         if wanted is not None and place.holder in (None, wanted):

@@ -137,14 +137,14 @@ class LiveGroup:
         kind, source: kind ("exchange" or "queue") and name of the source.
         group: members and partitions.
         queues: shared queues, by number.
-        names: known queues by name: the shared local queue, or None for a queue that is not shared here.
+        names: local queue by name; None for a queue that is known but not shared by this home.
         bound: names of the queues bound to the source.
         refused: names of queues that are left out, with the reason.
         exchanges: names of exchanges bound to the group's exchange; also in ``refused``.
         unbound: names of unbound queues that are not yet empty.
         special: names of queues with restricted membership, such as exclusive queues and streams.
-        remote: number of partitions of queues at other homes, for homes that precede this one; otherwise 0.
-        barred: readers without the right to read a queue, by its name.
+        remote: number of partitions by remote queue, for homes with a lower number; 0 for homes with a higher number.
+        barred: principals without the right to read a queue, by the queue's name.
         consumers: the sessions of the members.
         unlimited: members without a prefetch.
         identities: number of members of each connection.
@@ -255,7 +255,8 @@ class ConsumerGroups:
         Raises:
             NotFound: no queue or exchange of this name.
             PreconditionFailed: the exchange does not spread messages by key.
-            AccessRefused: one of these, and the user may not read a queue of this name.
+            AccessRefused: instead of the other errors, for a user without the right to read a queue of this name. The
+                error hides the existence of the exchange.
         """
         kind: DestinationKind = "queue" if source in host.declared else "exchange"
         if kind == "exchange":
@@ -611,8 +612,8 @@ class ConsumerGroups:
             self.soon(live)
 
     def _follow_exchange(self, vhost: str, name: str) -> None:
-        """Handle a declared or deleted exchange. If a group has members on the name, keys that move at the new exchange
-        wait.
+        """Handle a declared or deleted exchange. If a group with members exists on the exchange's name, moved keys of
+        the new exchange get ordering barriers.
         """
         host = self._topology.vhosts.get(vhost)
         for live in self._on_source.get((vhost, name), ()):
@@ -700,7 +701,7 @@ class ConsumerGroups:
         return declared is not None and declared.append_only
 
     def _check(self, live: LiveGroup, reader: GroupPrincipal) -> Iterator[None]:
-        """Check the queues readable by a reader, and end the reader's members if none is."""
+        """Update the set of queues that a principal may read. Without any such queue, end the principal's members."""
         is_member, readable = reader in live.group.readers, False
         names = list(live.bound | live.names)
         for name in names:
@@ -722,7 +723,7 @@ class ConsumerGroups:
         return self._authorization.allows(reader.user, vhost, "read", name)
 
     def _bar(self, live: LiveGroup, name: str, barred: frozenset[Hashable]) -> None:
-        """Bar the members of the given readers from a queue."""
+        """Exclude the members of the given principals from a queue."""
         if barred:
             live.barred[name] = barred
         else:
@@ -823,7 +824,9 @@ class ConsumerGroups:
         _release(queue, live)
 
     def _firsts(self, live: LiveGroup) -> dict[frozenset[Hashable], int] | None:
-        """Return the number of partitions at the preceding homes, by barred readers."""
+        """Return the number of partitions at homes with a lower number, by barred principals; None if no other home has
+        partitions.
+        """
         if not live.remote:
             return None
         firsts: Counter[frozenset[Hashable]] = Counter()
@@ -832,7 +835,9 @@ class ConsumerGroups:
         return dict(firsts)
 
     def _waited_for(self, live: LiveGroup) -> list[str]:
-        """Return the local queues awaited by other queues since the group's exchange has changed."""
+        """Return the local queues with markers of the exchange's ring changes: other queues wait for their older
+        messages.
+        """
         if live.kind != "exchange":
             return []
         return [queue.name for queue in self._topology.fences.sources(live.vhost, live.source)]

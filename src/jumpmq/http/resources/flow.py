@@ -30,7 +30,7 @@ SHOWN, MOST_SHOWN = 16, 64
 """Number of queues shown individually: default, and maximum."""
 
 IDLEST = 3
-"""Number of the idlest queues among the shown queues: idle queues next to full queues show a skew."""
+"""Number of shown queues chosen as the idlest: next to the fullest queues they show a skew."""
 
 MOST_CLIENTS = 12
 """Maximum number of publishers, and of consumers, shown individually."""

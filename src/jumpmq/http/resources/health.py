@@ -47,8 +47,10 @@ async def mirrors(request: Request) -> JSONResponse:
 
 
 async def quorum(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-quorum-critical``: fails if a stop of the node would stop queues, for want of
-    copies: quorum queues and streams of homes without copies, and all durable queues of homes with too few copies."""
+    """``GET /api/health/checks/node-is-quorum-critical``: fails if queues would stop with the node.
+
+    These are quorum queues and streams of homes without copies, and all durable queues of homes with too few copies.
+    """
     broker = requested.broker(request)
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})

@@ -43,10 +43,12 @@ MAX_DIGEST = 2000
 """Maximum characters of a chunk's digest: room for some characters per message."""
 
 PACED = 5.0
-UNPACED = 8192
-"""A stream of more than ``UNPACED`` rows may take at most ``PACED`` seconds of the user's publish rate: the user's next
-streams wait for that time, and clients wait at most a minute for an answer.
+"""Maximum seconds of the user's publish rate in one stream of more than :data:`UNPACED` rows. The user's next stream
+waits as long, and clients time out after a minute.
 """
+
+UNPACED = 8192
+"""Maximum number of rows in a stream without the limit :data:`PACED`."""
 
 PAUSE = 0.05
 """Seconds between checks whether publishers are still blocked."""

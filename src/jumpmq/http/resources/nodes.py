@@ -56,8 +56,11 @@ async def one_node(request: Request) -> Response:
 
 async def forget_node(request: Request) -> Response:
     """``DELETE /api/nodes/{node}?accept-loss=true``: remove a stopped node and its queues, and return the names of the
-    removed queues. Refused while another node serves the node's durable queues, or could serve them, and if only the
-    node has all confirmed messages of another node's home. A node with other durable queues needs ``accept-loss``.
+    removed queues.
+
+    Refused while another node serves the node's durable queues, or could serve them. Refused also if no other node has
+    all confirmed messages of a third node's home. Durable queues that no other node can serve are lost with the node:
+    their removal needs ``accept-loss``.
     """
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
@@ -177,8 +180,10 @@ def _node(request: Request, name: str) -> dict[str, Any]:
 
 
 def _copies(broker: Broker, node: str) -> dict[str, int | bool]:
-    """Return the numbers of homes with copies that a node leads and follows, and True if a led home has too few copies,
-    and if a process of the node keeps copies; nothing without a cluster.
+    """Return the state of a node's copies, as JSON; empty without a cluster.
+
+    ``copies_led`` and ``copies_followed`` are numbers of replicated homes. ``copies_alarm`` is true if a led home has
+    too few copies, ``keeps_copies`` if a running process of the node keeps copies.
     """
     if not (listed := broker.copies.listed()):
         return {}

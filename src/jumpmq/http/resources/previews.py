@@ -92,7 +92,7 @@ class Discards:
         messages: number of messages discarded by ``max-length``.
         octets: octets of bodies discarded by ``max-length-bytes``, of queues that lose no message by ``max-length``.
         streams: number of streams with a lower limit: whole segments may be removed.
-        expiring: number of queues without a consumer that would be deleted if they stay unused (``expires``).
+        expiring: number of queues without a consumer that would be deleted after ``expires``, if unused.
     """
 
     queues: int = 0

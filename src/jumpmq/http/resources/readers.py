@@ -199,7 +199,7 @@ async def reserve(request: Request) -> JSONResponse:
       seconds since the epoch; null without messages.
     - ``ready``, ``ready_octets``: messages not yet reserved.
     - ``owner_epoch``: the owner's number of the query, higher than the numbers of the queue's earlier owners.
-    - ``lost``: deleted queues, with the numbers of messages lost with them (null if unknown).
+    - ``lost``: number of lost messages by deleted queue (null if unknown).
     - ``seen``: state of the broker's data directories, for the next request.
 
     The answer is 410 if a data directory is older than in ``seen``, because it was restored from a backup, unless
@@ -294,7 +294,7 @@ def _positions(reserved: Reserved) -> dict[str, dict[str, Any]]:
 async def _who_knows(
     request: Request, forwarder: Forwarder, host: VirtualHost, body: dict[str, Any], gone: list[str]
 ) -> list[int]:
-    """Return the other homes that know the numbers of messages lost with a group's deleted queues."""
+    """Return the other homes with counts of the messages lost in deleted queues of the group."""
     found = []
     for home in forwarder.others:
         asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
@@ -411,7 +411,7 @@ async def release(request: Request) -> Response:
 
 
 class Attendance(Response):
-    """An answer that lasts until the client disconnects or the broker stops, and then detaches the session."""
+    """Response without end. The session is detached when the client disconnects or the broker stops."""
 
     def __init__(self, groups: ReaderGroups, vhost: str, group: str, session: str) -> None:
         super().__init__(status_code=200)
@@ -468,7 +468,8 @@ def _shown_place(place: Reservations) -> dict[str, Any]:
 
 
 def _name(request: Request, *, also_others: bool = False) -> str:
-    """Return the name of the group in the path: the user's own, or one made by an earlier version.
+    """Return the internal name of the group in the path: with the user's name, or without it for a group of an earlier
+    version.
 
     Args:
         also_others: True to let an administrator name another user's group, if the administrator has no group of the
@@ -503,7 +504,7 @@ def _may_see(request: Request, group: ReaderGroup) -> bool:
 
 
 def _require_read(request: Request, host: VirtualHost, name: str) -> None:
-    """Refuse unless the user may read every queue in which the group has a place.
+    """Refuse unless the user may read every queue in which the group has a position.
 
     Raises:
         AccessRefused: the user may not read a queue.

@@ -70,8 +70,8 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
 async def compact_aside(settings: EtcdSettings) -> None:
     """Compact the log in a separate process.
 
-    EtcdError: the compaction failed.
-        EtcdError: it fails.
+    Raises:
+        EtcdError: the compaction failed.
     """
     process = await asyncio.create_subprocess_exec(
         *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.log.compacting"),

@@ -24,7 +24,7 @@ class CopyRequest(NamedTuple):
         attempt: identifies the request among all requests for the stream.
         to: id of the stream at the new home; 0 while the old home still serves the stream.
         extents: the segments of the stream.
-        handed: the old home's knowledge of the stream after its last message; None while the old home serves the
+        handed: the state of the stream after its last message at the old home; None while the old home serves the
             stream.
     """
 

@@ -79,8 +79,8 @@ class MoveTasks:
             task.cancel()
 
     def wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
-        """Record what a move waits for. If neither reason nor step has changed, the move has made no progress since the
-        last call.
+        """Record the reason for a wait. If reason and step are those of the last call, the move has made no progress
+        since then, and the time of its last progress is kept.
         """
         found = self._waiting.get(queue.id)
         if found is None or (found.what, found.step) != (what, step):

@@ -364,8 +364,8 @@ class Moves:
     # --- at the new home ---
 
     def _awaiting(self, number: int) -> Stream | None:
-        """Return the stream here that awaits files, either of a stream with the given previous id, or of a directory
-        with the given id.
+        """Return the local stream that waits for copied files, found by its previous or current id; None if no stream
+        waits.
         """
         for host in self._topology.vhosts.values():
             for queue in host.queues.values():
@@ -375,8 +375,8 @@ class Moves:
         return None
 
     def _owned(self, link: Link, payload: memoryview) -> None:
-        """Note the highest owner epoch of another home, and answer once the moved queue's owners have higher epochs on
-        disk.
+        """Record the sender's highest owner epoch. Answer when the owners of the moved queue have higher epochs, stored
+        on disk.
         """
         number, epoch = EPOCH.unpack(payload)
         if not self._serves:
@@ -404,7 +404,7 @@ class Moves:
             taking.add_done_callback(lambda task: self._taking.pop(number))
 
     async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
-        """Take over the files of a stream, if still awaited; answer once that is on disk."""
+        """Take over a stream's files if the stream still waits for them. Answer when the takeover is on disk."""
         found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
         stream = found[0] if found else None
         try:

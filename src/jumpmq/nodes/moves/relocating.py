@@ -1,9 +1,9 @@
-"""Choice of the queues that move away from this home: all queues before the home is removed, or some queues of a home
-with more queues than others.
+"""Selection of the queues that move away from this home: all queues before the home is removed, or some queues to even
+out the number of queues per home.
 
-Before the removal of a home its clients are disconnected, too. The definitions record that the home is being removed
-(:class:`~jumpmq.topology.changes.LeaveHome`), so that no new queue is placed there, and which queues it still has.
-After a kill of any process, the next start continues.
+The definitions record the removal (:class:`~jumpmq.topology.changes.LeaveHome`), so that no new queue is placed here,
+and list the remaining queues. Clients are disconnected before the removal. After a kill of any process, the next start
+continues.
 """
 
 import asyncio

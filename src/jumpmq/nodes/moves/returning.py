@@ -1,13 +1,13 @@
 """Return of shards to a node that joined again under the name of a removed node.
 
 A removed node's shards move to other nodes and keep the node's name. A new node of that name therefore declares no
-second set of shards; it asks for the existing ones:
+second set of shards, but requests the existing shards:
 
-1. At the node's first start (noted by :mod:`~jumpmq.nodes.joining.joining`), it lists the shards with its name that are
-   at other nodes, by the ids of the queues. Its store keeps the list until no shard is left, so that a killed process
-   continues. Later starts list none.
-2. It asks the homes of the shards to move them here, one after the other. A shard that has moved for any other reason
-   has a new id, and leaves the list.
+1. At its first start (recorded by :mod:`~jumpmq.nodes.joining.joining`) the node lists the shards with its name at
+   other nodes, by the ids of the queues. The node's store keeps the list until no shard is left; later starts use the
+   stored list.
+2. The node requests the shards from their homes, one shard at a time. A shard that has moved for any other reason has a
+   new id, and leaves the list.
 """
 
 import asyncio

@@ -9,8 +9,8 @@ in order, two waits follow:
 - Batches from a home that has reported the change may be routed by the new ring. They wait here until all homes have
   reported the change.
 
-The change is noted only then. All messages routed by the old ring are in their queues by that time, and none that was
-routed by the new ring.
+Only then is the change recorded. At that time all messages routed by the old ring are in their queues, and no message
+routed by the new ring is.
 
 The waits end after :data:`PATIENCE` seconds: messages of a home that has not reported the change may then overtake
 others.
@@ -80,7 +80,7 @@ class RingChanges:
             self.changed(topology.applied)
 
     def is_ahead(self, home: int) -> bool:
-        """Return True if a home may already route by a ring that other homes do not use yet."""
+        """Return True if a home has reported a ring change that other homes have not reported yet."""
         return bool(self._waits) and self._made.get(home, 0) >= min(self._waits)
 
     def _all(self) -> Iterator[Link]:
@@ -159,8 +159,8 @@ class RingChanges:
             self._tell(link, [(mark, 0)])
 
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
-        """Send the numbers of messages before markers once they are on disk. Before that, a kill would bring back
-        settled messages.
+        """Send the number of messages before each marker, after their settlements are on disk. A number sent earlier
+        would be too low if a crash restored settled messages.
         """
         told = json.dumps([[*mark, count] for mark, count in left]).encode()
 

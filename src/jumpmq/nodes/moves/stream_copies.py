@@ -104,9 +104,8 @@ class StreamCopies:
     """Copies of remote streams made at the local home.
 
     Args:
-        awaiting: returns the stream here that awaits the files of a stream, given by its previous id, or by its own id.
-            Returns None if no stream does.
-            own number; None where none does.
+        awaiting: returns the local stream that waits for copied files, found by its previous or current id; None if no
+            stream waits.
     """
 
     def __init__(self, links: Links, turns: Turns, awaiting: Callable[[int], Stream | None]) -> None:
@@ -148,8 +147,11 @@ class StreamCopies:
                 task.cancel()
 
     def expect(self, to: int, number: int) -> None:
-        """Expect files for a queue moved here, with the new and the previous id; possibly a stream with
-        copied files.
+        """Prepare for the files of a queue that has moved here. A stream may already have copied files.
+
+        Args:
+            to: current id of the queue.
+            number: previous id of the queue.
         """
         self._numbers[to] = number
 

@@ -28,7 +28,9 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 
 ROUNDS = 20
-"""Number of rounds before a stream moves with more left to copy, as writing is faster than copying."""
+"""Maximum number of copy rounds. After these rounds the stream moves even if more than ``near`` octets are left,
+because publishers write faster than the copy.
+"""
 
 AT_ONCE = 2
 """Maximum number of streams copied to a home concurrently; further streams wait."""
@@ -40,10 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class Readers(Protocol):
-    """Readers holding messages of queues here."""
+    """Reader groups with reserved messages of local queues."""
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
-        """Return the reader group with reserved messages of a queue here."""
+        """Return the name of the reader group with reserved messages of a local queue; None without such a group."""
 
 
 class StreamMoves:
@@ -101,7 +103,7 @@ class StreamMoves:
 
     def must_copy(self, home: int) -> bool:
         """Return True if a move to a home has to copy the files of streams: the home is at another machine, or one of
-        the two homes has copies, which get the log alone.
+        the two homes is replicated. Replicas receive the log, not files of streams.
         """
         own = self._topology.home
         is_copied = self._store is not None and self._store.is_copied
