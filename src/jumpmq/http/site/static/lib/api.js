@@ -1,6 +1,6 @@
 // The management API, asked with the page's session.
 
-/** What the broker refused, or that it could not be asked. `status` is 0 where there was no answer. */
+/** A refused or unanswered request; `status` is 0 without an answer. */
 export class Refused extends Error {
   constructor(status, reason) {
     super(reason);
@@ -13,7 +13,7 @@ const listeners = new Set();
 /** Number of logins: an answer to an earlier question says nothing of the session since. */
 let logins = 0;
 
-/** When the broker last answered, in milliseconds, and whether it answered the last time that it was asked. */
+/** Time of the broker's last answer, in milliseconds; `answers` is false if the last request had no answer. */
 export const heard = { at: Date.now(), answers: true };
 
 /** Calls a function whenever a session turns out to have ended. */
@@ -34,7 +34,7 @@ export const below = (url, ...parts) => {
   return url + (url.includes("?") ? encodeURIComponent(more) : more);
 };
 
-/** What RabbitMQ says to who lacks a tag, and the tag. */
+/** RabbitMQ's refusals for a missing tag, each with the tag. */
 const TAGS = { "Not management user": "management", "Not monitor user": "monitoring", "Not policymaker user": "policymaker", "Not administrator user": "administrator" };
 
 /** Milliseconds after which a question without an answer is given up; what changes something is waited for. */

@@ -7,7 +7,7 @@ import { Failure, html, useEffect, useLast, useRef, useState } from "./ui.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** What all charts of the page share: how far back they go (seconds), and the part that is looked at (`[from, to]`, or null). */
+/** State shared by all charts of the page: the time span in seconds, and the selected part (`[from, to]`, or null). */
 const shared = { span: Number(sessionStorage.getItem("jumpmq.span")) || 300, zoom: null };
 const CHANGED = "chartchange";
 
@@ -55,7 +55,7 @@ const FINE = 600;
 
 const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 
-/** How far back the charts of the page go; and back to all of it, after a part was chosen with the mouse. */
+/** Choice of the charts' time span. After a part was selected with the mouse, a button shows the whole span again. */
 export function SpanPicker() {
   const span = useSpan();
   const zoom = useShared("zoom");
@@ -67,8 +67,8 @@ export function SpanPicker() {
 
 /**
  * A chart of `lines`, `{label, values, colour, fill}`, over the times `at` (seconds). `show(value)` writes a value.
- * What it shows last is said in words beside it, for whom the picture is none;
- * under the pointer, which all charts share, what was then. `events` (`{at, text}`) are lines across it.
+ * The text beside the chart has the latest values, for screen readers. With the pointer on any chart, all charts show the
+ * values at the pointer's time. `events` (`{at, text}`) are drawn as lines across the chart.
  */
 export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const [pointed, setPointed] = useState(null);
@@ -151,7 +151,7 @@ ${events.length > 0 && html`<ul class="events note" aria-label="What happened">$
 /** Events that are listed below the charts. */
 const MANY = 6;
 
-/** What happened meanwhile: what the broker tells, and consumers that came and went. */
+/** Events in the time span: the broker's own, and changes of the number of consumers. */
 function eventsOf({ at, events = [], consumers = [] }) {
   const found = events.filter((one) => one.at >= at[0]);
   for (let place = 1; place < consumers.length; place++) {
@@ -169,7 +169,7 @@ export function LiveCharts({ url, which }) {
   return samples && html`<${Failure} error=${error} /><${SpanPicker} /><${Charts} samples=${samples} which=${which} />`;
 }
 
-/** How often samples are asked for, in seconds: those of hours are a minute apart. */
+/** Seconds between requests for samples; samples of several hours are a minute apart. */
 export const refreshed = (span) => (span > FINE ? 15 : 2);
 
 /** Has the part that was chosen with the mouse shown by all charts. */

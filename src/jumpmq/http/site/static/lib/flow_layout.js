@@ -1,4 +1,4 @@
-// Where the boxes and links of a picture of flow are: four columns, links as wide as their rates.
+// Layout of a flow diagram: boxes in four columns, links with a width by rate.
 
 import * as format from "./format.js";
 
@@ -82,7 +82,7 @@ function publisherNode(one, rates) {
   return { key: `p ${one.name}`, name, figures, title: [name, one.user && `user ${one.user}`, figures].filter(Boolean).join(", "), rate, state: "" };
 }
 
-/** Who takes from the rows, in the order of the rows that they take from, so that few links cross. */
+/** Consumers of the rows, in the order of their rows, so that few links cross. */
 function consumersOf(told, rates, rows) {
   const at = new Map(rows.map((row, place) => [row.queue, place]));
   const known = new Map(told.queues.map((one) => [one.name, one]));
@@ -110,7 +110,7 @@ function spread(nodes, height, x, width) {
   return nodes.map((node, place) => ({ ...node, x, y: first + step * place, width }));
 }
 
-/** Where on the exchange's bar the links of boxes begin or end, in the boxes' order, with room by their rates. */
+/** Ends of the links at the exchange's bar, in the order of the boxes, spaced by rate. */
 function atBar(nodes, bar) {
   const weights = nodes.map((node) => (node.rate ?? 0) + sum(nodes) / Math.max(1, nodes.length) / 4 + 1e-6);
   const all = weights.reduce((total, one) => total + one, 0);
@@ -128,7 +128,7 @@ function linkOf(key, x1, y1, x2, y2, rate, wide, state, title) {
   return { key, d: points.join(" "), rate: rate ?? 0, width: wide(rate), state, title };
 }
 
-/** What stands where there is no publisher or consumer. */
+/** Boxes that take the place of missing publishers or consumers. */
 function absent(publishers, takers, column, boxes, height) {
   const y = TOP + (height - TOP - ROW) / 2;
   const found = [];

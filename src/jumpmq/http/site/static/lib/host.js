@@ -33,7 +33,7 @@ export function useHost() {
   return host;
 }
 
-/** Where the API lists what is in a virtual host, of the path where it lists all. */
+/** Return the path of a list of one virtual host, given the path of the list of all virtual hosts. */
 export function listOf(url, host) {
   if (!host) return url;
   const kind = url.replace("/api/", "");

@@ -1,4 +1,4 @@
-// What is shown follows the broker: hooks that ask again and again, and the address of the view.
+// Hooks that poll the broker, and the address of the view.
 
 import { useCallback, useEffect, useState } from "../vendor/htm-preact.js";
 
@@ -47,7 +47,7 @@ export function readAddress() {
   return { parts, query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** What stands in the address of every view, so that a link shows the same to others: how it is read and set, by name. */
+/** Query parameters in the address of every view, by name: how to read and set each. A shared link shows the same. */
 const carried = new Map();
 
 /** Has the query of each address say `read()`, "" being nothing, and calls `write` where an address says otherwise. */

@@ -27,7 +27,7 @@ const octetsOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.ch
 /** Octets that are shown of what was decompressed, or in hexadecimal: a small payload may become a large one. */
 const DECODED = 200000, IN_HEX = 16384;
 
-/** How a payload that is no text is compressed: "gzip" or "deflate", by what its publisher says or its first octets; else null. */
+/** Return the compression of a payload that is no text: "gzip" or "deflate", from the publisher's property or the first octets; else null. */
 export function packingOf({ payload, payload_encoding: encoding }, said) {
   if (encoding !== "base64") return null;
   if (said === "gzip" || said === "deflate") return said;

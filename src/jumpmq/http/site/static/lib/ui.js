@@ -16,7 +16,7 @@ export function Boundary({ children }) {
     <${Empty}>What the broker answered is not what this view expects. Reload the page; if that does not help, please report it.<//><//>`;
 }
 
-/** Who is logged in: `{user, tags, node, may(tag)}`. */
+/** The logged-in user: `{user, tags, node, may(tag)}`. */
 export const Person = createContext({ user: "", tags: [], may: () => false });
 export const usePerson = () => useContext(Person);
 
@@ -135,13 +135,13 @@ export function SortedTable({ rows, columns, order, reverse = true, ...given }) 
   return html`<${Table} ...${given} columns=${columns} rows=${sorted} sorting=${{ ...sorting, set: (by, backwards) => setSorting({ by, reverse: backwards }) }} />`;
 }
 
-/** What of a list is in the virtual host that the page is about; `of` is what names it, null where nothing does. */
+/** Return the rows in the page's selected virtual host; `of` is the column with the virtual host, null without such a column. */
 export function useHosted(rows, of = "vhost") {
   const host = useHost();
   return host && of ? rows?.filter((one) => one[of] === host) : rows;
 }
 
-/** Which columns of a table are hidden, in this browser: `[hidden, toggle(label)]`. */
+/** Hidden columns of a table, stored in this browser: `[hidden, toggle(label)]`. */
 function useHidden(caption) {
   const kept = `jumpmq.columns.${caption}`;
   const [hidden, setHidden] = useState(() => new Set(JSON.parse(localStorage.getItem(kept) ?? "[]")));
@@ -220,7 +220,7 @@ export function ServerTable({ url: all, columns: own, caption, empty, order, rev
 /** Has a column be shown only where rows differ in it. */
 export const several = (key) => (rows) => new Set(rows.map((row) => row[key])).size > 1;
 
-/** What can be done to all rows that were chosen: `actions` are `{label, text(rows), run(row)}`. */
+/** Actions for all chosen rows: `actions` are `{label, text(rows), run(row)}`. */
 const Bulk = ({ rows, actions, done }) => html`<div class="bulk" role="group" aria-label="What was chosen">
   <span role="status">${format.count(rows.length)} chosen</span>
   ${actions.map(({ label, text, run }) => html`<${Confirm} key=${label} label=${label} title=${`${label} ${format.plural(rows.length, "queue")}?`} text=${text(rows)} submit=${async () => {

@@ -1,4 +1,4 @@
-// Which view is at which address.
+// Views by address.
 
 import { Consumers } from "./consumers.js";
 import { Hosts } from "./hosts.js";

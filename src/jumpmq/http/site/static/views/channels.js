@@ -24,7 +24,7 @@ export const Channels = () => html`<${Page} title="Channels">
   <${ServerTable} url="/api/channels" columns=${columns} caption="Channels" order="messages_unacknowledged" reverse empty="No channel is open." />
 <//>`;
 
-/** What a channel counts beside what its charts show. */
+/** Counters of a channel that are in no chart. */
 const COUNTED = [["confirm", "Confirmed"], ["return_unroutable", "Returned: no queue", "warning"], ["drop_unroutable", "Dropped: no queue", "warning"], ["redeliver", "Redelivered"]];
 
 /** Queues of a channel's consumers whose troubles are told. */

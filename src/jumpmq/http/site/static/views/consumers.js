@@ -20,7 +20,7 @@ export const columns = [
   { label: "Tag", sort: "consumer_tag", class: "name", minor: true, render: (one) => html`<code>${one.consumer_tag}</code>` },
 ];
 
-/** How many times fewer messages a consumer takes than those beside it, to be called slow. */
+/** A consumer is slow if its rate is lower than the queue's usual rate by this factor. */
 const SLOWER = 3;
 
 /** Consumers of one queue, with `slow` for those that take much fewer messages than the others. */

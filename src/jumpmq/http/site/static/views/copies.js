@@ -39,7 +39,7 @@ const Member = ({ node, state, lag_bytes: behind, trouble, damaged }) => html`<s
 /** States of the members that store each commit before it is complete. */
 const STORES = ["leader", "in set"];
 
-/** What was asked for and is not so yet. */
+/** Requested changes of the copies that are not in effect yet. */
 function wish({ copies, min, seat, leader, wanted }) {
   const parts = [];
   if (wanted.copies !== copies || wanted.min !== min) parts.push(`${format.plural(wanted.copies, "copy", "copies")}, min ${wanted.min}`);

@@ -12,7 +12,7 @@ import { useHosts } from "./hosts.js";
 const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message", "x-message-deduplication"];
 /** Types that hold messages, and route as another type or not at all: no type of a delayed exchange. */
 const HOLDING = ["x-delayed-message", "x-message-deduplication"];
-/** What a hash exchange may hash. */
+/** Choices of the hashed value; the other choices are properties. */
 const KEY = "the routing key", HEADER = "a header";
 const hashes = ({ type }) => type.endsWith("-hash");
 const hashing = ({ property, header, ordered }) => ({ ...(property === HEADER ? { "hash-header": header } : property !== KEY && { "hash-property": property }), ...(ordered && { "ordered-scaling": true }) });

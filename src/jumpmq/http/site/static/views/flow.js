@@ -1,4 +1,4 @@
-// What goes through an exchange, as one picture: publishers, the exchange, its queues, and who takes from them.
+// Flow through an exchange, as a diagram: publishers, the exchange, its queues, and their consumers.
 
 import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -72,7 +72,7 @@ export function Flow({ vhost, name }) {
   <//>`;
 }
 
-/** Whether clearly more comes into a queue than is settled there. */
+/** Return true if a queue's publish rate clearly exceeds its settlement rate. */
 const exceeds = (one) => one.excess_rate >= Math.max(1, one.publish_rate / 20);
 
 /** Counters of an answer by key: of publishers `p`, of consumers by queue. */
@@ -83,8 +83,8 @@ function countersOf(told) {
 }
 
 /**
- * What each publisher and consumer has of the rate of the exchange or queue, by how much its counter grew since the
- * answer before (or ever, for the first answer): so the parts of the picture add up to the whole.
+ * Return the share of each publisher and consumer in the rate of the exchange or queue. The share follows the growth of
+ * the counter since the previous answer, or the counter in the first answer. The shares add up to the whole rate.
  */
 function useRates(told) {
   const kept = useRef({ told: null, counters: new Map(), grown: new Map() });

@@ -1,4 +1,4 @@
-// What is wrong: one line a cause, with what comes of it, since when, and what to do.
+// Incidents: one line per cause, with symptoms, begin and actions.
 
 import { get, path, post, remove } from "../lib/api.js";
 import { partOf } from "../lib/chart.js";
@@ -145,7 +145,7 @@ function Incident({ one, drawn, open, here, onMute }) {
   </li>`;
 }
 
-/** What mends a cause at once, where something does. */
+/** Button that removes a cause at once, for causes with such an action. */
 function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } }) {
   const person = usePerson();
   if (pattern) return null;
@@ -162,14 +162,14 @@ function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } })
   return null;
 }
 
-/** What is missing from the data directories, before that is acknowledged. */
+/** List of unacknowledged losses of the data directories. */
 function Losses() {
   const { data, error } = useLive((signal) => get("/api/losses", {}, signal), 0, []);
   return html`<${Failure} error=${error} />${data && html`<ul class="losses" aria-label="Losses">${data.slice(0, MOST).map((one) => html`<li key=${one.loss}>${one.loss} <span class="note">found ${format.moment(one.found_at)}</span></li>`)}</ul>
     ${data.length > MOST && html`<p class="note">and ${format.count(data.length - MOST)} more: jumpmqctl list_losses</p>`}`}`;
 }
 
-/** What can be done about a cause elsewhere: labels and the views where that is. */
+/** Return links to the views with actions against a cause, as pairs of label and address. */
 function actionsOf({ kind, object, vhost, name, queue, pattern, text }) {
   if (object === "node") return [["Nodes", link("nodes")], ["Log", `${link("log")}?level=warning`]];
   if (object === "broker") return [["Connections", link("connections")], ["Log", link("log")]];
@@ -190,7 +190,7 @@ function actionsOf({ kind, object, vhost, name, queue, pattern, text }) {
   }[kind]?.filter?.(Boolean) ?? [];
 }
 
-/** How many messages wait, how that changes, and when the queue is full or empty. */
+/** Return a text with the number of waiting messages, its growth, and the time until the queue is full or empty. */
 function trend({ kind, messages, growth, full_in: full, symptoms }) {
   if (!messages) return "";
   const parts = [`${format.short(messages)} waiting`];

@@ -1,4 +1,4 @@
-// Who are you?
+// Login form.
 
 import { logIn } from "../lib/api.js";
 import { Dialog, Form, html } from "../lib/ui.js";

@@ -10,7 +10,7 @@ import { Move } from "./moving.js";
 /** Messages that are shown together, and octets of a payload. */
 const TOGETHER = 50, SHOWN = 10000;
 
-/** What may be said of messages. */
+/** Search parameters of messages. */
 const SAID = ["from", "since", "key", "header", "property", "value", "text"];
 
 /** Properties that a hash exchange may hash, and so are searched. */
@@ -62,8 +62,8 @@ function progress({ busy, found, searched, next, last }, queue) {
 }
 
 /**
- * What is found, request by request until enough is, or all was looked at: `{found, searched, next, last, busy, error,
- * round}`, where `last` is the number of the youngest message, and `more`, `stop` and `again`.
+ * Search messages, in several requests, until enough are found or all are searched. Returns `{found, searched, next, last,
+ * busy, error, round}`, where `last` is the number of the youngest message, and the functions `more`, `stop` and `again`.
  */
 function useSearch(url, said) {
   const nothing = { found: [], searched: 0, next: null, last: null, busy: true, error: null };

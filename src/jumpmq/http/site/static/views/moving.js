@@ -4,7 +4,7 @@ import { path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { FormButton, html, useState } from "../lib/ui.js";
 
-/** Where messages may be moved, and how that is asked for. */
+/** Kinds of destination for moved messages, each with the body of the request. */
 const TARGETS = {
   "Original queue (x-death)": () => ({ origin: true }),
   "a queue": ({ destination }) => ({ queue: destination }),

@@ -103,7 +103,7 @@ function Box({ node, running, most, causes, again }) {
   </section>`;
 }
 
-/** How many messages, octets and consumers the queues of a node have. */
+/** Return a text with the messages, octets and consumers of a node's queues. */
 async function inside(node) {
   const found = await get("/api/queues", { node, columns: "name,vhost,messages,message_bytes,consumers,exclusive" });
   const sum = (what) => found.reduce((total, one) => total + (one[what] ?? 0), 0);
@@ -235,7 +235,7 @@ export function Node({ name }) {
   <//>`;
 }
 
-/** What a node is: where it listens, where its data is, its settings. */
+/** Properties of a node: its listeners, its data directory, its settings. */
 function About({ node }) {
   const person = usePerson();
   const { data: overview } = useLive((signal) => get("/api/overview", { columns: "listeners,product_version" }, signal), 15, []);

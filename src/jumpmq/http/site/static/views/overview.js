@@ -14,7 +14,7 @@ export function Overview() {
   return html`<${Page} title="Overview"><${Incidents} /><${FirstSteps} /><${History} /><${FullestQueues} /><//>`;
 }
 
-/** What a newcomer needs, on a broker without queues; loaded there only. */
+/** First steps, on a broker without queues; loaded there only. */
 function FirstSteps() {
   const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals" }, signal), 5, []);
   const [loaded, setLoaded] = useState(null);
@@ -23,7 +23,7 @@ function FirstSteps() {
   return loaded && (isEmpty || loaded.sampling.on) && html`<${loaded.Start} />`;
 }
 
-/** What goes through the broker, or through the virtual host that the page is about. */
+/** Charts of the broker, or of the page's selected virtual host. */
 function History() {
   const seconds = useSpan();
   const host = useHost();
@@ -52,7 +52,7 @@ function History() {
     <${Charts} samples=${shown} which=${["rates", "backlog", ...(host ? [] : ["memory"]), ...(!host && last("disk_free") != null ? ["disk"] : [])]} />`;
 }
 
-/** What the charts do not show: messages that were confirmed, delivered again, or went nowhere. */
+/** Counters that are in no chart: confirmed, redelivered and unroutable messages. */
 function Counts() {
   const host = useHost();
   const { data } = useLive((signal) => get("/api/overview", { columns: "message_stats", vhost: host }, signal), 5, [host]);

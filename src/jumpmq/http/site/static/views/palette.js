@@ -14,7 +14,7 @@ const SOURCES = [
   ["Connection", "/api/connections", "name,vhost,user_provided_name", (one) => ["connections", one.name]],
 ];
 
-/** What has the text in its name: of each source those that the broker finds. */
+/** Return the objects with the text in their names, found by the broker: at most `EACH` per source. */
 async function found(text, signal) {
   const lists = await Promise.all(SOURCES.map(async ([kind, url, columns, place]) => {
     const { items, filtered_count: all } = await get(url, { page: 1, page_size: EACH, name: text, columns, sort: "name" }, signal);
@@ -24,7 +24,7 @@ async function found(text, signal) {
   return lists.flat();
 }
 
-/** What is listed as a whole, and where it is shown; a user sees of it what the broker lets it. */
+/** Lists loaded as a whole, each with the address of an entry's view. The broker lists only the entries that the user may see. */
 const WHOLE = [
   ["Consumer group", "/api/consumer-groups", (one) => [link("groups", one.vhost, one.source_kind, one.source, one.name), one.name]],
   ["Spark query", "/api/readers", (one) => [link("readers"), one.name]],
@@ -48,7 +48,7 @@ async function ringsOf() {
   return lists.flat();
 }
 
-/** What can be done from the palette: the view, and the button there that is pressed. */
+/** Actions of the palette: the view, and the label of the button to press there. */
 const ACTIONS = [
   ["queues", "Declare a queue"], ["exchanges", "Declare an exchange"], ["policies", "Add a policy"],
   ["vhosts", "Add a virtual host", "administrator"], ["users", "Add a user", "administrator"], ["permissions", "Grant", "administrator"], ["nodes", "Rebalance", "administrator"],

@@ -5,7 +5,7 @@ import { useLive } from "../lib/live.js";
 import { Confirm, Failure, Form, FormButton, html, Mark, Page, Panel, Table, tell, useHosted, useState } from "../lib/ui.js";
 import { useHosts } from "./hosts.js";
 
-/** What a user may usually be given, all else being asked for in regular expressions. */
+/** Usual permissions; all other permissions are entered as regular expressions. */
 export const PRESETS = {
   "Nothing: only open the virtual host": { configure: "", write: "", read: "" },
   "Read only: consume, get, purge": { configure: "", write: "", read: ".*" },
@@ -45,7 +45,7 @@ export function Permissions() {
   <//>`;
 }
 
-/** Which routing keys users may publish to topic exchanges with, and bind by; without an entry, all. */
+/** Routing keys that users may use to publish to topic exchanges, and to bind; without an entry, all keys. */
 function OfTopics({ hosts, users }) {
   const { data, error, again } = useLive((signal) => get("/api/topic-permissions", {}, signal), 5, []);
   const rows = useHosted(data);

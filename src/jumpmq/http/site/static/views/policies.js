@@ -15,7 +15,7 @@ export const Policies = () => html`<${Page} title="Policies" about="policies">
 /** The name under which the cluster's name is kept, which administrators set. */
 const CLUSTER_NAME = "cluster_name";
 
-/** What is kept for the whole broker under names, for users that may set policies. */
+/** Global parameters of the broker, for users that may set policies. */
 function Parameters() {
   const person = usePerson();
   const may = person.may("policymaker");
@@ -46,7 +46,7 @@ function Parameters() {
   <//>`;
 }
 
-/** What would be lost at once, in words; null where nothing would. */
+/** Return a text with the messages and queues that a policy would delete at once; null without losses. */
 function losses({ queues, messages, octets, streams, expiring, uncounted }) {
   const lost = [messages && format.plural(messages, "message"), octets && `${format.octets(octets)} of messages`].filter(Boolean);
   const found = [
@@ -115,7 +115,7 @@ function Kind({ title, kind, may }) {
   <//>`;
 }
 
-/** What the policy that is being written would match. */
+/** Preview of the matches of a policy that is being edited. */
 function Preview({ kind, place, values }) {
   const [state, setState] = useState({ found: null, error: null });
   const look = async () => {

@@ -3,7 +3,7 @@
 import { path, post } from "../lib/api.js";
 import { jsonOf, tell } from "../lib/ui.js";
 
-/** What a form needs to publish to an exchange. */
+/** Return the properties of the form that publishes to an exchange. */
 export const publishing = (vhost, exchange, key = "") => ({
   title: "Publish a message",
   send: "Publish",

@@ -18,7 +18,7 @@ const known = (queue, shown) => (queue.state === "down" ? html`<span class="note
 
 export const limitsOf = (queue) => html`${queue.state === "down" && html`<${Mark} state="alarm">down<//> `}${!queue.durable && html`<${Mark}>transient<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
 
-/** Where a queue is on its way to, or from, and why it could not go. */
+/** Return a text with the source or destination of a moving queue, or the reason of a failed move. */
 function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
   if (from) return `from ${from}: messages are on their way`;
   if (to) return `to ${to}: its files are copied`;
@@ -51,7 +51,7 @@ const columnsOf = (causes) => [
   { label: "Consumers", sort: "consumers", num: true, render: (queue) => known(queue, !queue.consumers && queue.messages_ready && queue.type !== "stream" ? html`<${Mark} state="warning">none<//>` : format.count(queue.consumers)) },
 ];
 
-/** What the broker tells the queues by that want a look. */
+/** The broker's filters for queues that need attention. */
 const FILTERS = [["unattended", "No consumer"], ["growing", "Growing"], ["full", "Full"]];
 
 /** The samples for the line beside each queue. */
@@ -80,7 +80,7 @@ const argumentsOf = (values) => Object.fromEntries(HELPED.map(([name]) => [name,
 
 const sumOf = (rows, what) => rows.reduce((sum, one) => sum + (one[what] ?? 0), 0);
 
-/** What can be done to queues that were chosen. */
+/** Actions for chosen queues. */
 const BULK = [
   { label: "Purge", text: (rows) => `${format.plural(sumOf(rows, "messages_ready"), "ready message")} of ${format.plural(rows.length, "queue")} will be gone for good.`, run: (one) => remove(path("queues", one.vhost, one.name, "contents")) },
   { label: "Delete", text: (rows) => `${format.plural(rows.length, "queue")} go with their bindings and ${format.plural(sumOf(rows, "messages"), "message")}.`, run: (one) => remove(path("queues", one.vhost, one.name)) },
@@ -157,7 +157,7 @@ export function Queue({ vhost, name }) {
   <//>`;
 }
 
-/** What the dead letters in the queue died of, where there are any. */
+/** Causes of the dead letters in the queue; empty without dead letters. */
 function Deaths({ vhost, name, messages }) {
   const { data } = useLive((signal) => get(path("queues", vhost, name, "deaths"), {}, signal), 30, [vhost, name, Boolean(messages)]);
   if (!data?.letters) return null;
@@ -195,7 +195,7 @@ function ToNode({ queue, done }) {
 /** Octets of a payload that are shown. */
 const SHOWN = 10000;
 
-/** How much of a payload is shown, and how. */
+/** Return a text with the shown part of a payload, and its encoding. */
 function payloadNote({ payload_bytes: size, payload_encoding: encoding }) {
   const parts = [size > SHOWN ? `the first ${format.octets(SHOWN)} of ${format.octets(size)}` : format.octets(size)];
   if (encoding === "base64") parts.push("not UTF-8: shown in base64");

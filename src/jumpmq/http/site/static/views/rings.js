@@ -32,8 +32,8 @@ export const Rings = () => html`<${Page} title="Rings" about="rings"><${RingList
 const UNLIKELY = 0.001;
 
 /**
- * How far a destination's messages are from its weight: a word for the colour. Only where that is not by chance: of
- * `count` destinations each is tested, so that each has its part of the probability (Bonferroni).
+ * Return the state of a destination with more messages than its weight allows, as a word for the colour; empty if chance
+ * explains the excess. All `count` destinations are tested, each with its part of the probability (Bonferroni).
  */
 function stateOf(ratio, share, total, count) {
   const deviation = Math.sqrt(total * share * (1 - share));
@@ -123,7 +123,7 @@ function Spread({ what, test }) {
   </div>`;
 }
 
-/** What both tests together say. */
+/** Return the conclusion from both tests, as a text. */
 function verdict({ spread, missing, messages, hashed: what }) {
   if (!messages) return "Nothing has come since the ring changed last.";
   if (missing > messages / 20) return `${format.percent(missing / messages)} of the messages lack the ${what}: they all go to one destination.`;

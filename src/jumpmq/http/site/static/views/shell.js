@@ -1,4 +1,4 @@
-// What surrounds every view: the way to the others, the theme, the way out.
+// Frame of every view: navigation, theme, logout.
 
 import { get, heard } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -25,7 +25,7 @@ const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"
 const OF_CAUSES = { queue: "queues", shards: "shards", exchange: "exchanges", node: "nodes" };
 const OF_RINGS = new Set(["skew", "hot-key", "missing-header"]);
 const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
-/** What lists only a user's own, where that has no tag for more. */
+/** Views that list only the user's own objects, for a user without a monitoring tag. */
 const OF_USERS = new Set(["connections", "channels", "consumers", "groups"]);
 
 export function Shell({ title, parts, onLogout, children }) {
@@ -90,12 +90,12 @@ export function Shell({ title, parts, onLogout, children }) {
     <div id="told" role="status"></div>`;
 }
 
-/** How many there are of what a view lists, and whether something is wrong there. */
+/** Number of a view's objects, with a dot for the worst cause. */
 const Beside = ({ count, cause }) => html`
   ${cause && html`<span class="dot ${cause}" role="img" aria-label=${cause === "alarm" ? "with an alarm" : "with a warning"}></span>`}
   ${count != null && html`<span class="of">${format.short(count)}</span>`}`;
 
-/** How many queues, exchanges, connections, channels and consumers there are, in the virtual host that the page is about. */
+/** Return the numbers of queues, exchanges, connections, channels and consumers in the page's selected virtual host. */
 function useCounts() {
   const host = useHost();
   const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals", vhost: host }, signal), 10, [host]);
@@ -134,7 +134,7 @@ function GoTo(given) {
   return Loaded && html`<${Loaded} ...${given} />`;
 }
 
-/** Whether the broker has stopped answering; it is asked again and again. */
+/** Return true while the broker does not answer. Without recent answers of other requests, the hook sends its own. */
 function useSilence() {
   const [silent, setSilent] = useState(false);
   useEffect(() => {

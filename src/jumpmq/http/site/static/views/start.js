@@ -48,7 +48,7 @@ const SAMPLE = "sample";
 const QUEUES = [1, 2, 3, 4].map((number) => `${SAMPLE}-${number}`);
 const SECONDS = 60;
 
-/** Whether the sample is what there is to see; kept while the page is open. */
+/** `on` is true after the sample traffic was started: the queues are then the sample's. Kept while the page is open. */
 export const sampling = { on: false };
 
 export function Start() {

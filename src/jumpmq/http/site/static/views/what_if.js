@@ -1,4 +1,4 @@
-// What a change of a ring would move, before it is made; then it can be.
+// Preview of the keys that a change of a ring would move, and the change itself.
 
 import { below, get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -71,7 +71,7 @@ export function WhatIfOf({ vhost, name }) {
   <//>`;
 }
 
-/** What is being typed stays, however often the page is redrawn meanwhile. */
+/** Input for a weight. The typed value stays when the page is redrawn. */
 function Weight({ of, weight, change, disabled }) {
   const [typed, setTyped] = useState(null);
   const done = (event) => {

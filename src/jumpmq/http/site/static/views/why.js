@@ -1,4 +1,4 @@
-// Why is this message not delivered? Of a queue, a key, a slot or a message; and the slots of a queue.
+// Reasons for undelivered messages of a queue, a key, a slot or a number; and the slots of a queue.
 
 import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -8,7 +8,7 @@ import { FencesOf } from "./fences.js";
 
 const STATES = { waiting: "good", blocked: "warning", withheld: "warning" };
 
-/** What may be asked about, and the parameter of the request. */
+/** Subjects of a request, each with its parameter. */
 const ABOUT = { "a key": "key", "a slot": "slot", "a message": "message" };
 
 export function Why({ vhost, name }) {
