@@ -121,7 +121,7 @@ class SinkOptions:
 
     @property
     def names(self) -> tuple[bool, bool]:
-        """Whether there is a default exchange, and whether there is a default queue, for rows without one."""
+        """Defaults for rows without an exchange or queue: True for a default exchange, True for a default queue."""
         return self.exchange is not None, self.queue is not None
 
     @property
