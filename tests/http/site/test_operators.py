@@ -107,6 +107,7 @@ def test_messages_of_a_hashed_property_are_found_in_all_queues(api: API, channel
     table = site.page.get_by_role("table", name="Messages of this key")
     for number in (1, 4, 7):
         table.get_by_text(f"line {number}").wait_for()
+    site.page.get_by_label("The way of the key").get_by_text("no consumer", exact=True).wait_for()
     table.get_by_role("link").first.click()
     site.see("3 matches in")
     assert site.page.locator("[name=header]").input_value() == "message_id"

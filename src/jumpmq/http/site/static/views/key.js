@@ -54,11 +54,11 @@ function Found({ vhost, name, found }) {
 
 const readBy = ({ consumer_details: consumers, consumers: count, readers }) => {
   const names = [...consumers.map((one) => one.channel_details?.user_provided_name ?? one.channel_details?.name ?? one.consumer_tag), ...readers.map((one) => `Spark: ${one.group}`)];
-  if (!names.length) return html`<${Mark} state="warning">nobody<//>`;
+  if (!names.length) return html`<${Mark} state="warning">no consumer<//>`;
   return names.slice(0, 3).join(", ") + (count + readers.length > 3 ? ` and ${format.count(count + readers.length - 3)} more` : "");
 };
 
-/** Why messages of the queue are not delivered, in the broker's words. */
+/** The broker's reason why messages of the queue are not delivered. */
 function Waits({ vhost, queue }) {
   const { data } = useLive((signal) => get(path("queues", vhost, queue.name, "explain"), {}, signal), 5, [vhost, queue.name]);
   return data && html`<p class="reason" role="status">Deliveries of ${queue.name}: ${data.reason}. <a href=${link("why", vhost, queue.name)}>More</a></p>`;
@@ -73,7 +73,7 @@ function Lit({ vhost, name, found }) {
   <//>`;
 }
 
-/** Where the key would go with another number of destinations. */
+/** Destination of the key for another number of destinations. */
 function Then({ vhost, name, found }) {
   const url = path("exchanges", vhost, name, "ring");
   const ring = useLive((signal) => (found.type === "x-consistent-hash" ? get(url, {}, signal) : null), 30, [url]);
@@ -111,7 +111,7 @@ function OfKey({ vhost, name, found }) {
   <//>`;
 }
 
-/** What `browse` is asked for to find messages of a key. */
+/** Return the parameters of `browse` that find messages of a key. */
 function saidOf({ hashed, key }) {
   if (hashed === "routing key") return { key };
   const [kind, header] = [hashed.split(" ")[0], hashed.slice(hashed.indexOf(" ") + 1)];
