@@ -240,7 +240,7 @@ def run(name: str, seconds: float) -> None:
         hit, told = multiprocessing.Pipe()
         attacking = multiprocessing.Process(target=_attack, args=(name, broker, seconds, told))
         attacking.start()
-        hit.recv()  # it is ready
+        hit.recv()  # set up
         here.send(None)
         here.recv()
         hit.send(None)

@@ -143,7 +143,7 @@ class _Server:
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         poll.register(connection, select.EPOLLIN)
                         conversations[connection.fileno()] = Conversation(self, connection)
-                    elif BUFFER_SIZE - filled > LEAST_ROOM:  # else it is read in the next round
+                    elif BUFFER_SIZE - filled > LEAST_ROOM:  # otherwise read in the next round
                         conversation = conversations[number]
                         octets = conversation.read(self._buffer[filled:])
                         if octets is None:

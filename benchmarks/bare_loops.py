@@ -147,7 +147,7 @@ class _LoopServer:
         self._waiting: dict[Conversation, bytes] = {}  # octets published during the current round
         self._round: list[tuple[Conversation, int]] = []  # with the numbers of confirms
         self._unkept = 0  # octets of the round, at all followers, that are not known to be on disk
-        self._is_kept = True  # whether the round is on the disk of this process
+        self._is_kept = True  # the round is on the disk of this process
 
     def published(self, conversation: Conversation, octets: bytes) -> None:
         self._waiting[conversation] = self._waiting.get(conversation, b"") + octets

@@ -63,7 +63,7 @@ class Comparison:
 
     def measure(self, scenario: Scenario, broker: BrokerProcess) -> str:
         """Run the scenario once and note its figures. Return a line for the user."""
-        time.sleep(0.5)  # what the run before left to do
+        time.sleep(0.5)  # unfinished work of the previous run
         if scenario.before:
             self._load(scenario.before, broker)
         cpu = broker.cpu_seconds()

@@ -64,7 +64,7 @@ def nodes_with_copies() -> Iterator[list[JumpMQ]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-benchmark-")))
         (member,) = stack.enter_context(etcd(directory, sync=True))
-        ports = iter(free_ports(2 * NODES))  # which stay, when a process starts again
+        ports = iter(free_ports(2 * NODES))  # kept by a restarted process
         nodes = [
             stack.enter_context(
                 JumpMQ(
@@ -91,7 +91,7 @@ def nodes_with_copies() -> Iterator[list[JumpMQ]]:
             if time.monotonic() > end:
                 sys.exit("home 1 has no three copies")
             time.sleep(0.2)
-        time.sleep(1)  # links to the process that has started again are up
+        time.sleep(1)  # links to the restarted process are up
         yield nodes
 
 

@@ -70,7 +70,7 @@ class Hops:
 
         def receive(far: socket.socket) -> None:
             found = 0
-            held: deque[list[Any]] = deque(maxlen=COLD // len(octets))  # as in a queue: others get new memory
+            held: deque[list[Any]] = deque(maxlen=COLD // len(octets))  # as in a queue: later messages get new memory
 
             def take(buffer: bytearray, filled: int) -> int:
                 nonlocal found
@@ -78,7 +78,7 @@ class Hops:
                 while used:
                     events, used = scan(memoryview(buffer)[begin:filled], FRAME_MAX, 0.0)
                     held.append(events)
-                    for event in events:  # what a read cuts in two comes as single frames
+                    for event in events:  # a frame cut by the end of a read is a separate event
                         found += len(event.messages) if isinstance(event, Publish) else event.type == METHOD
                     begin += used
                 return begin

@@ -283,7 +283,7 @@ def main() -> None:
             name = f"RabbitMQ {Installation.all()[0].number}"
         print(f"\n| {name}: what happens | s without a confirm | s without a delivery | confirmed | refused "
               "| s until three copies again | wrong |\n| --- |" + " ---: |" * 5 + " --- |", flush=True)  # fmt: skip
-        for event in events:  # with a new cluster each: repeated faults delay the return of a home to its seat
+        for event in events:  # a new cluster per event: repeated faults delay the return of a home to its seat
             with (
                 tempfile.TemporaryDirectory(prefix="jumpmq-outages-") as directory,
                 cluster(Path(directory)) as (nodes, cuts, is_well),

@@ -201,7 +201,7 @@ def publish(queue: str, persistent: bool, priority: int | None, exchange: str = 
     """One publish of 100 octets to a queue, or with the queue's name as key to an exchange; its number is 0."""
     octets = Messages("", 100, 1, persistent).encode(0, 1, 131072)
     octets = octets.replace(method(1, 60, 40, b"\0\0" + short("") + short("0" * 10) + b"\0"), b"", 1)
-    if priority is not None:  # the property in the header frame: 14 octets of it come before the flags
+    if priority is not None:  # the property in the header frame: 14 octets precede the flags
         header = bytes(octets[:7]) + octets[7:19] + (0x0800).to_bytes(2) + bytes([priority])
         header = header[:3] + (15).to_bytes(4) + header[7:] + b"\xce"
         octets = header + octets[octets.index(b"\xce") + 1 :]

@@ -105,7 +105,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(JumpMQ())
         files = stack.enter_context(arrow_files(count))
-        port = stack.enter_context(bare_server(files))  # forked before this process has sockets of Spark's
+        port = stack.enter_context(bare_server(files))  # forked before this process has sockets of Spark
         spark = stack.enter_context(local_spark())
         taken = in_turns(ways(spark, broker, files, port, count), rounds, broker)
     print(f"{'microseconds of processor time a row':<40} {'all':>8} {'broker':>8} {'rows/s':>10}")

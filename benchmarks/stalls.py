@@ -43,7 +43,7 @@ class Watched(JumpMQ):
 
     @property
     def command(self) -> list[str]:
-        # a file, not a module: the broker's working directory is another than ours
+        # a file, not a module: the broker has another working directory
         return [sys.executable, "-P", str(Path(watched.__file__).resolve()), str(self.watch)]
 
     @property

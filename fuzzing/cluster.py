@@ -260,7 +260,7 @@ class Cluster:
                 members[0].pause(seconds)
             case _:
                 until = time.monotonic() + seconds
-                while time.monotonic() < until:  # all of it does nothing for most of the time
+                while time.monotonic() < until:  # all members are stopped for most of the time
                     pausing = [threading.Thread(target=member.pause, args=(0.3,)) for member in self.members]
                     for thread in pausing:
                         thread.start()

@@ -696,7 +696,7 @@ def run(
             node.is_hit = True
             if status := node.stop(40):
                 wrong.append(f"{node.node} ended with status {status}")
-        unwatched.set()  # not before: a process that the watching thread has started is killed when that thread ends
+        unwatched.set()  # not before: the end of the watching thread kills its child processes
         watcher.join(10)
         wrong += problems(history.operations) + cluster.problems + alarms(keep)
     counts = ", ".join(f"{count} {what}" for what, count in sorted(history.counts.items()))

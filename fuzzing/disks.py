@@ -137,7 +137,7 @@ class Run:
             self._stop_publishing.set()
             for client in (*self._publishers, self._churner):
                 client.join(PATIENCE)
-            self._start_again()  # what could not be read is read now
+            self._start_again()  # unreadable parts are read now
             self._wait_for(lambda: all(self._is_received(queue) for queue in queues))
             self._stop.set()
             for client in clients:

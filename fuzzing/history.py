@@ -39,7 +39,7 @@ def problems(history: Iterable[Sequence[Any]]) -> list[str]:
     latest: dict[tuple[str, str], int] = {}  # number, by queue and publisher
     offsets: dict[str, dict[int, Message]] = defaultdict(dict)
     next_offset: dict[str, int] = {}
-    wrong: dict[str, list[str]] = defaultdict(list)  # what, by problem
+    wrong: dict[str, list[str]] = defaultdict(list)  # messages by problem
     for operation, queue, *rest in history:
         if operation == "reads":
             next_offset[queue] = rest[0]

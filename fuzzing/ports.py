@@ -74,7 +74,7 @@ class Run:
                 time.sleep(min(2.0, seconds / 10))
                 progress.update(task, completed=elapsed)
                 self._look()
-                if before is None and elapsed > seconds / 3:  # by then each process has had a large request
+                if before is None and elapsed > seconds / 3:  # by then all processes have had a large request
                     before = self._holds()
         self._over.set()
         time.sleep(3)  # the broker closes cut connections

@@ -68,7 +68,7 @@ def run(seed: int, count: int | None = None, seconds: float = float("inf"), only
     """
     simulations = [one for one in SIMULATIONS if only in (None, one.name)]
     until, played, choices, problems = time.monotonic() + seconds, 0, 0, list[str]()
-    gc.freeze()  # a tenth of the time would go into looking at what stays
+    gc.freeze()  # collections of permanent objects would take a tenth of the time
     logging.disable()  # homes often log lost links
     while played != count and time.monotonic() < until and len(problems) < 3:
         simulation, number = simulations[played % len(simulations)], seed + played

@@ -56,9 +56,9 @@ class Ledger:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.confirmed: dict[str, int] = defaultdict(int)  # numbers below are confirmed
-        self.again: dict[str, set[int]] = defaultdict(set)  # numbers that were published more than once
+        self.again: dict[str, set[int]] = defaultdict(set)  # numbers published more than once
         self.seen: dict[str, list[tuple[int, bool]]] = defaultdict(list)  # number and redelivered, by arrival
-        self.letters: dict[str, Counter[int]] = defaultdict(Counter)  # how often a dead letter came without a mark
+        self.letters: dict[str, Counter[int]] = defaultdict(Counter)  # number of unmarked dead letters, by message
         self.acknowledged: dict[str, set[int]] = defaultdict(set)
 
     def problems(self) -> list[str]:
@@ -210,7 +210,7 @@ class Striking:
         self._choose = choose
         self._broker = broker
         self._known: set[int] = set()  # the processes at the last failure
-        self._fresh = 0  # how many in a row were not among those
+        self._fresh = 0  # consecutive victims outside of this set
 
     def strike(self) -> str:
         """Kill or stop one process, or all. Return a description.

@@ -34,7 +34,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
     """A running RabbitMQ."""
     if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
-    # Or its management API would tell of things seconds later.
+    # Otherwise its management API would have a delay of seconds.
     with RabbitMQ(settings=["collect_statistics_interval = 500"]) as broker:
         yield broker
 

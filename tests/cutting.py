@@ -18,7 +18,7 @@ FIRST_MARK = 0x61000
 def run_as(number: int, command: Sequence[str]) -> list[str]:
     """A command as the node with this number."""
     own = ["setpriv", "--regid", str(FIRST_GROUP + number), "--clear-groups"]
-    return [*own, *ending_with_us(list(command))]  # once more: a process of another group is not ended with us
+    return [*own, *ending_with_us(list(command))]  # again: a change of group clears the death signal
 
 
 class Cuts:

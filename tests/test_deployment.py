@@ -279,7 +279,7 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
         check(python, "-m", "venv", tmp_path / "builder")
         builder = [str(tmp_path / "builder" / "bin" / "python"), "-m", "build"]
         check(builder[0], *pip[1:], "build")
-    quick = os.environ | {"CFLAGS": "-O0"}  # whether it is whole matters here, not how fast
+    quick = os.environ | {"CFLAGS": "-O0"}  # its completeness matters here, not its speed
     subprocess.run(
         [*builder, "--wheel", "--outdir", tmp_path / "dist", source], check=True, capture_output=True, env=quick
     )

@@ -38,7 +38,7 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -
     lost = []
     for page in site.glob("*.html"):
         if page.name == "404.html":
-            continue  # shown at any place: its links begin at the root
+            continue  # a page for any address: its links begin at the root
         content = page.read_text()
         for kind, link in re.findall(r'\b(href|src)="([^"]*)"', content):
             parts = urlsplit(unescape(link))

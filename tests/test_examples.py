@@ -102,7 +102,7 @@ def test_each_customers_tasks_are_done_in_order(name: str) -> None:
             subprocess.run(publish, cwd=EXAMPLES / "python", env=environment, check=True, timeout=100)
         orders = billed([sys.executable, *run], environment)
     assert sorted(chain(*orders.values())) == list(range(COUNT))
-    if name != "dramatiq":  # does not keep the order of its queues
+    if name != "dramatiq":  # Dramatiq does not keep the order of its queues
         assert all(own == sorted(own) for own in orders.values())
 
 

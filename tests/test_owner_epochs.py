@@ -64,7 +64,7 @@ class Member:
 def postgresql() -> Iterator[str]:
     """A new server. Return host, port, database and user, as in a connection string."""
     programs, (port,) = POSTGRESQL[-1].parent, free_ports(1)
-    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []  # it refuses root
+    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []  # PostgreSQL refuses root
     with tempfile.TemporaryDirectory() as directory:  # pytest's directories are closed to other users
         if as_user:
             shutil.chown(directory, "nobody")

@@ -57,7 +57,7 @@ class Connection:
         self._view = memoryview(self.buffer)
         self.socket = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
         self.socket.connect((address.host, address.port))  # create_connection asks for the name of an address, too
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a call for each call
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a system call per call
             self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls: ssl.SSLSocket | None = None

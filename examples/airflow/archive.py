@@ -15,7 +15,7 @@ with DAG(
     schedule="*/10 * * * *",
     start_date=datetime(2026, 1, 1),
     catchup=False,  # a run takes all present messages
-    max_active_runs=1,  # a second one would be refused while the first is alive
+    max_active_runs=1,  # a second run would be refused during the first
 ):
     BashOperator(
         task_id="archive",

@@ -14,7 +14,7 @@ from celery import Celery
 from kombu import Queue
 
 app = Celery("billing", broker=os.environ.get("BROKER_URL", "amqp://guest:guest@127.0.0.1:5672//"))
-app.conf.task_acks_late = True  # a task's slot goes on when the task is done, not when it begins
+app.conf.task_acks_late = True  # a task's slot is released after the task, not at its start
 app.conf.worker_prefetch_multiplier = 1
 app.conf.task_default_queue = "tasks"
 app.conf.task_queues = [

@@ -393,8 +393,7 @@ def test_how_a_stream_is_split_into_reads_changes_nothing(octets: bytes, data: s
     whole.receive(octets)
     for read in data.draw(reads(octets)):
         split.receive(read)
-    # Behind a malformed frame nobody knows where the next one begins: that the end of the connection is then heard
-    # depends on where a read begins.
+    # Frame boundaries after a malformed frame are unknown: the later end of the connection depends on the reads.
     assert until_failure(split) == until_failure(whole)
     assert b"".join(split.protocol.data_to_send()) == b"".join(whole.protocol.data_to_send())
     if not whole.ends:

@@ -138,7 +138,7 @@ def sharded(
     channel.exchange_declare(exchange, "x-modulus-hash", durable=True)
 
     def is_sharded() -> bool:
-        for count in (1, 2):  # RabbitMQ 4.0.5 does nothing for policies that come in the first seconds after its start
+        for count in (1, 2):  # RabbitMQ 4.0.5 ignores policies in the first seconds after its start
             operator.set_policy(exchange, f"^{exchange}$", {"shards-per-node": count}, apply_to="exchanges")
         return len(operator.bound(exchange)) == 2
 

@@ -154,7 +154,7 @@ def test_a_queue_whose_node_is_down(nodes: Nodes, channels: list[Any]) -> None:
     nodes[2].kill()
     until(lambda: consumer.connection.process_data_events(0.1) or (cancelled and is_known_to_be_down(nodes)))
     reason = f"NOT_FOUND - home node '{nodes[2].node}' of durable queue 'far' in vhost '/' is down or inaccessible"
-    # RabbitMQ says that where a node has ended in order; after a kill, for a minute at least, that it timed out.
+    # RabbitMQ's text after a clean stop; after a kill, its text reports a timeout for at least a minute.
     timeout = "NOT_FOUND - failed to perform operation on queue 'far' in vhost '/' due to timeout"
     texts = {reason, timeout} if nodes[0].name == "RabbitMQ" else {reason}
     code, text = refusal(channels[0], "far", passive=True)
@@ -187,7 +187,7 @@ def test_a_hash_exchange_of_which_a_node_is_down(nodes: Nodes, channels: list[An
     counts = [channels[0].queue_declare(f"ring-{number}", passive=True).method.message_count for number in range(2)]
     nodes[2].start()
     if nodes[0].name == "RabbitMQ":
-        assert sum(counts) <= taken  # some of what is for the queue of that node may be confirmed, and is lost
+        assert sum(counts) <= taken  # messages for that node's queue may be confirmed, and lost
     else:
         assert taken == sum(counts)
         assert 45 <= taken <= 75
@@ -287,7 +287,7 @@ def test_a_node_that_is_short_of_disk(nodes: Nodes, channels: list[Any]) -> None
     set_disk_limit(nodes[2], "100000GB")
     try:
         until(lambda: not is_well(nodes[2], "local-alarms") and not is_well(nodes[0], "alarms"))
-        # By the node that is asked, and the queue.
+        # By requested node, and queue.
         blocked = [[is_blocked(node, f"alarm-{number}") for number in range(3)] for node in nodes]
         if nodes[0].name == "RabbitMQ":
             assert blocked == [[True] * 3] * 3

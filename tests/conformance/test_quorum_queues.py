@@ -300,7 +300,7 @@ def test_two_of_a_priority_above_4_are_delivered_for_each_that_is_older(channel:
     fill_by_priority(channel, queue, *((one, b"%d" % place) for place, one in enumerate(priorities)))
     assert [int(get(channel, queue).body) for _ in priorities] == [1, 3, 0, 5, 7, 2, 8, 9, 4, 10, 6]
     fill_by_priority(channel, queue, (0, b"low"), (7, b"high"))
-    # Two were delivered since it was the older one's turn.
+    # Two messages were delivered since the turn of the older one.
     assert [get(channel, queue).body for _ in range(2)] == [b"low", b"high"]
 
 

@@ -335,7 +335,7 @@ def test_getting_from_the_pseudo_queue(broker: BrokerProcess, images: Images) ->
     images.declare("fanout").shard(2).await_bindings((0, ""), (1, ""))
     images.publish("x")
     assert body_of(images.channel.get(images.name)) == b"x"
-    if broker.name == "RabbitMQ":  # it looks at the shard with the fewest consumers
+    if broker.name == "RabbitMQ":  # chooses the shard with the fewest consumers
         assert images.channel.get(images.name) is None
         images.channel.consume(images.shard_name(0), "busy")
     assert body_of(images.channel.get(images.name)) == b"x"

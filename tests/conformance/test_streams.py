@@ -270,7 +270,7 @@ def _filtered_by_octets(channel: WireChannel, queue: str) -> list[int]:
         properties = Basic.Properties(headers={"x-stream-filter-value": value})
         octets = channel.publication("", queue, str(number).encode(), properties)
         channel.connection.send(octets.replace(b"\x7f", b"\xff"))  # clients cannot encode it
-        assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
+        assert isinstance(channel.next(), Basic.Ack)  # a chunk per message: RabbitMQ filters by chunks
     channel.call(Basic.Qos(prefetch_count=4))
     arguments: dict[str, Any] = {"x-stream-offset": "first", "x-stream-filter": "\x7f"}
     consume = marshal(Basic.Consume(queue=queue, arguments=arguments), channel.number)
@@ -303,7 +303,7 @@ def test_a_consumer_filters_by_the_value_of_messages(
         name = "x-stream-filter-value" if isinstance(value, str) else "other"
         headers = {} if value is None else {name: value}
         channel.publish("", queue, str(number).encode(), Basic.Properties(headers=headers))
-        assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
+        assert isinstance(channel.next(), Basic.Ack)  # a chunk per message: RabbitMQ filters by chunks
     channel.call(Basic.Qos(prefetch_count=2))
     channel.consume(queue, arguments={"x-stream-offset": "first", **arguments})
     found = []

@@ -119,7 +119,7 @@ def test_a_batch_under_way_finishes_on_the_ring_as_it_was_when_the_ring_changes(
     with ThreadPoolExecutor(1) as thread:
         routed = thread.submit(route)
         begun.wait()
-        time.sleep(0.05)  # a third of what the batch takes
+        time.sleep(0.05)  # a third of the batch's duration
         ring.add("new", 10_000)
         ring.remove("q0")
         assert routed.result() == before

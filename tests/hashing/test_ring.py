@@ -199,8 +199,8 @@ def test_removing_each_of_ten_moves_its_keys_only() -> None:
         assert moved == {f"q{removed}"}
 
 
-# Balance. The keys are drawn with fixed seeds: a statistic beyond what chance exceeds once in a thousand draws would be
-# there on every run. 200,000 keys are few against the 2**21 values that a ring tells apart.
+# Balance. The keys have fixed seeds: a statistic beyond the 0.999 quantile would occur in every run. 200,000
+# keys are few relative to the 2**21 values distinguished by a ring.
 
 
 def quantile(degrees_of_freedom: int) -> float:

@@ -69,7 +69,7 @@ def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property() -> N
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        # Each is `erlang:phash2({longstr, <<"x">>})` and so on, of OTP 25.
+        # Results of `erlang:phash2({longstr, <<"x">>})` and so on, of OTP 25.
         (("S", "x"), 14442427),
         (("x", b"x"), 59194669),
         (("b", -5), 100886737),

@@ -179,7 +179,7 @@ def test_a_page_whose_name_leads_here_is_not_taken_for_ours(broker: jumpmq.Runni
         {"Origin": f"http://{host}"},
         {"Referer": f"http://{host}/"},
         {"Sec-Fetch-Site": "same-origin"},
-        {"Accept-Language": ""},  # all that a page's GET over plain HTTP has of these, if the page wants so
+        {"Accept-Language": ""},  # the other headers are absent from a page's GET over plain HTTP
     )
     for headers in sent:
         assert asks_as_a_browser(broker, host, **headers) == 403, headers

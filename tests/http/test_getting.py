@@ -38,7 +38,7 @@ def test_others_are_served_while_many_messages_are_got(
     def one_message_a_step(getting: queue_contents._Getting, most: int) -> bool:
         steps.append(len(getting._taken))
         if len(steps) > 2 and not answered.is_set():
-            return True  # goes on when somebody else was answered
+            return True  # continues after an answer to another client
         return take_some(getting, most)
 
     monkeypatch.setattr(queue_contents, "SLICE", 0)

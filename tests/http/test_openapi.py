@@ -46,7 +46,7 @@ def test_the_bodies_that_the_document_asks_for_are_the_ones_that_are_read(api: A
                 place = [part.replace("%2F", "/") for part in re.sub(r"{vhost}", "%2F", path).split("/")[2:]]
                 response = api.request(verb.upper(), *place, json={"no such key": 1})
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
-                refused = response.status_code in (400, 404)  # some look first for what the path names
+                refused = response.status_code in (400, 404)  # some check the objects in the path first
                 assert refused is not schema["additionalProperties"], (verb, path, response.text)
 
 

@@ -25,7 +25,7 @@ def test_a_limit_takes_effect_once_another_stream_can_be_written(
     channel.queue_declare("stuck", durable=True, arguments=stream)
     (stuck,) = set((tmp_path / "broker" / "streams").iterdir()) - {directory}
     shutil.rmtree(stuck)
-    stuck.touch()  # a directory that is missing is made again
+    stuck.touch()  # a missing directory would be recreated
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as other:
         other.channel().basic_publish("", "stuck", b"never written")
     limit: dict[str, Any] = {"pattern": "old", "definition": {"max-length-bytes": 3000}}

@@ -66,7 +66,7 @@ def run_available(frame: DataFrame, directory: Path, each_batch: Callable[[DataF
 
     Spark limits the start of the planning process to ten seconds; on a busy machine the query is retried.
     """
-    from pyspark.errors import StreamingQueryException  # here, as tests are skipped where there is no PySpark
+    from pyspark.errors import StreamingQueryException  # here, because tests are skipped without PySpark
 
     writer = frame.writeStream.foreachBatch(each_batch).option("checkpointLocation", str(directory / "checkpoint"))
     while True:

@@ -118,7 +118,7 @@ def test_a_declarative_pipeline(broker: jumpmq.RunningBroker, channel: BlockingC
     for expected, options in ((numbered(1, 50), []), (numbered(1, 80), ["--full-refresh-all"])):
         publish(channel, expected[-30:] if options else expected)
         command = [f"{home}/bin/spark-pipelines", "run", *CATALOG, "--spec", str(spec), *options]
-        # PySpark 4.3 stumbles over what any Python source's planner reports, when all is done: status 1.
+        # PySpark 4.3 fails at the end on any report of a Python source's planner: status 1.
         printed, logged = run(command, tmp_path, status=1, SPARK_HOME=home, PYSPARK_PYTHON=sys.executable)
         assert "Run is COMPLETED" in printed + logged
         assert sorted(column(tmp_path, "messages", "body")) == expected

@@ -57,7 +57,7 @@ VIEWS = {
 def views(api: API) -> dict[str, tuple[str, ...]]:
     """Addresses of all views by name, with a live connection and channel."""
     (channel, *_) = api.get("channels")
-    first = {  # as its client does not answer heartbeats meanwhile
+    first = {  # the client does not answer heartbeats meanwhile
         "connection": ("connections", channel["connection_details"]["name"]),
         "channel": ("channels", channel["name"]),
     }

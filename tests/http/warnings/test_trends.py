@@ -11,7 +11,7 @@ def test_growth_is_that_of_minutes_and_not_of_the_last_seconds() -> None:
     trends, chosen, ready = Trends(), random.Random(1), 0
     told: list[float] = []
     for second in range(0, 600, 5):
-        ready += 50 + chosen.choice((-45, 45))  # 10 a second on average, 1 to 19 from one look to the next
+        ready += 50 + chosen.choice((-45, 45))  # 10 a second on average, 1 to 19 between two samples
         trends.note([(7, ready)], float(second))
         if second > 300:
             growth = trends.growth(7)

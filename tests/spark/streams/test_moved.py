@@ -105,7 +105,7 @@ def test_a_queue_that_is_on_its_way_is_waited_for(broker: RunningBroker, kind: s
     with connected(broker) as channel, connected(broker) as other:
         channel.queue_declare("s", durable=True, arguments={"x-queue-type": kind})
         published = fill(channel, "s", 40)
-        other.basic_qos(prefetch_count=5)  # what a consumer has not settled holds the move up for some seconds
+        other.basic_qos(prefetch_count=5)  # unacknowledged messages delay the move for some seconds
         arguments = {"x-consumer-group": "g", "x-stream-offset": "first"} if kind == "stream" else {}
         other.basic_consume("s", lambda *_: None, arguments=arguments)
         other.connection.process_data_events(1)

@@ -9,7 +9,7 @@ spark = SparkSession.active()
 jumpmq.spark.register(spark)
 
 
-@dp.table(table_properties={"pipelines.reset.allowed": "false"})  # a message that was read does not come again
+@dp.table(table_properties={"pipelines.reset.allowed": "false"})  # a message is read only once
 def messages() -> DataFrame:
     """All messages of the exchange so far, exactly once."""
     reader = spark.readStream.format("jumpmq").option("url", spark.conf.get("jumpmq.url"))
