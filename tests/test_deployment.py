@@ -61,7 +61,7 @@ def test_the_kubernetes_manifests_are_such(name: str) -> None:
 
 
 def test_prometheus_is_a_user_that_may_only_look() -> None:
-    """Also for an existing user, and with passwords that a URL has to escape."""
+    """The user of Prometheus reads metrics and not users, also if it existed, and with passwords that need escapes."""
     service = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())["services"]["users"]
     command = service["command"][0].replace("$$", "$")
     with jumpmq.running(default_user="admin", default_pass="a/b@c#d e") as broker:
@@ -109,7 +109,7 @@ def _environment(file: Path, name: str) -> dict[str, str]:
 @needs_etcd
 @pytest.mark.parametrize("kind", ["docker", pytest.param("kubernetes", marks=pytest.mark.slow)])
 def test_etcd_of_the_examples_is_closed(kind: str, tmp_path: Path) -> None:
-    """A node with the certificate connects to an etcd with these settings; without, it does not."""
+    """The examples' etcd accepts a node with the certificate, and refuses a client without."""
     docker = kind == "docker"
     files = [DEPLOY / kind / name for name in (["cluster.yaml"] * 2 if docker else ["etcd.yaml", "jumpmq.yaml"])]
     names = ("etcd1", "node1") if docker else ("etcd", "jumpmq")
@@ -369,7 +369,7 @@ def test_what_the_chart_renders_is_right(values: dict[str, object], tmp_path: Pa
 
 
 def test_a_pod_waits_until_no_queue_would_stop_without_it() -> None:
-    """The shell command before its end, with a password that a URL has to escape."""
+    """A pod's preStop command waits until no queue would stop, with a password that a URL has to escape."""
     manifest = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "jumpmq.yaml").read_text()))[-1]
     [container] = manifest["spec"]["template"]["spec"]["containers"]
     *shell, script = container["lifecycle"]["preStop"]["exec"]["command"]
@@ -416,7 +416,9 @@ KEDA = DEPLOY / "kubernetes" / "keda"
 
 
 def test_the_scaler_for_rabbitmq_gets_what_it_asks_for() -> None:
-    """The requests in its documentation: over HTTP by name and by pattern, and over AMQP."""
+    """KEDA's scaler for RabbitMQ gets its documented requests answered: over HTTP by name and pattern, and over
+    AMQP.
+    """
     _, scaled = yaml.safe_load_all((KEDA / "by-queues.yaml").read_text())
     pattern = scaled["spec"]["triggers"][0]["metadata"]["queueName"]
     with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
@@ -446,7 +448,7 @@ def test_the_scaler_for_prometheus_asks_for_metrics_of_groups() -> None:
 
 
 def test_what_is_imported_is_among_the_dependencies() -> None:
-    """Except Spark, demo and tracing, which have extras."""
+    """Imported packages are among the dependencies, except those of Spark, demo and tracing, which have extras."""
     names = {"google-re2": "re2", "argon2-cffi": "argon2", "pyjwt": "jwt"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["cluster"]]
@@ -475,7 +477,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def test_an_editable_install_compiles_nothing_again(tmp_path: Path) -> None:
-    """`scripts/install` has compiled the kernels in place: pip's part requires no compiler."""
+    """An editable install compiles nothing after `scripts/install`: pip's part requires no compiler."""
     program = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
     given = {"CC": "false", "JUMPMQ_KERNELS_BUILT": "1"}
     assert 'JUMPMQ_KERNELS_BUILT="1"' in (ROOT / "scripts" / "install").read_text()

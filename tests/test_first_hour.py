@@ -19,7 +19,7 @@ def commands(first: str, last: str) -> list[list[str]]:
 
 
 def test_users_and_a_sharded_exchange_are_as_the_page_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the page's order: `guest` is deleted before the program connects."""
+    """The page's commands have the shown output, in order: `guest` is deleted before the program connects."""
     [url] = re.findall(r"^\$ export JUMPMQ_URL=(\S+)", PAGE, re.MULTILINE)
     [program] = re.findall(r"```python\n(import pika\n.*?)```", PAGE, re.DOTALL)
     *lines, warning = re.findall(r"^(?:Listing shards of.*|name\t.*|sharding: .*|Warning: shard .*)\n", PAGE, re.M)

@@ -55,7 +55,7 @@ def test_every_file_that_the_readme_names_is_there() -> None:
 
 
 def test_bit_for_bit_says_where_headers_are_hashed_as_by_another_version() -> None:
-    """`tests/conformance/test_header_vectors.py` verifies the statement."""
+    """The README excludes headers of RabbitMQ 3.x from "bit for bit", as `test_header_vectors.py` does."""
     [sentence] = re.findall(r"bit for bit \([^)]*\)", " ".join(README.read_text().split()))
     assert "header as RabbitMQ 4.x does" in sentence
     assert "not as 3.x" in sentence

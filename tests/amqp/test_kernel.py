@@ -288,7 +288,9 @@ def decoded(twin: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
 def test_decode_deliveries(
     runs: list[tuple[Any, bytes]], redelivered: list[bool], first_tag: int, frame_max: int, data: st.DataObject
 ) -> None:
-    """Decoding gives the encoded messages, for several consumers in sequence; both agree on damaged octets."""
+    """Kernel and reference decode the encoded messages, for several consumers in sequence, and agree on damaged
+    octets.
+    """
     octets, expected = b"head", []
     for values, tag in runs:
         messages = made(kernel, values)
@@ -352,7 +354,7 @@ def test_relay_deliveries(
     frame_max: int,
     data: st.DataObject,
 ) -> None:
-    """Relaying equals decoding and encoding with the new tags; both agree on damaged octets."""
+    """Relaying equals decoding and encoding with the new tags; kernel and reference agree on damaged octets."""
     octets = b"head"
     for values, tag in runs:
         messages = made(kernel, values)
@@ -383,7 +385,7 @@ def test_relay_deliveries(
 
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
 def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
-    """They follow the messages' own headers, which are unchanged; on all messages, or on those of a slot."""
+    """Headers added to the messages of all slots, or of a slot, follow the messages' own headers."""
     entries = [b"\x07x-queueS" + len(one).to_bytes(4) + one for one in (value, b"other")]
     encoded = []
     for twin in (kernel, reference):

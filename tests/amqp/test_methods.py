@@ -97,7 +97,7 @@ BOTH_HAVE = [cls for key, cls in m.METHODS.items() if key[0] << 16 | key[1] in c
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("cls", BOTH_HAVE, ids=lambda cls: cls.spec_name)
 def test_another_implementation_reads_the_same(cls: type[m.Method]) -> None:
-    """Names, numbers and positions of arguments agree with `pamqp`."""
+    """`pamqp` reads the same names, numbers and positions of arguments."""
     read = commands.INDEX_MAPPING[cls.class_id << 16 | cls.method_id]()
     assert read.name.lower() == cls.spec_name.replace("-", "")
     read.unmarshal(cls(**{name: EXAMPLES[kind] for name, kind in cls.layout}).encode()[4:])

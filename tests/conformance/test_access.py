@@ -126,7 +126,7 @@ def test_routing_keys_may_be_limited(guarded: Guarded) -> None:
 
 
 def test_a_routing_key_that_is_no_text_is_refused_in_one(broker: BrokerProcess, guarded: Guarded) -> None:
-    """RabbitMQ 4.0 reads the octets as Latin-1."""
+    """A refused routing key in invalid UTF-8 is quoted with ``?``; RabbitMQ 4.0 reads the octets as Latin-1."""
     guarded.may_topics("amq.topic", write="^mine")
     method = methods.BasicPublish(0, "amq.topic", b"\xff", False, False)
     with closing(guarded.login()) as connection:
@@ -181,7 +181,7 @@ def test_a_user_has_so_many_connections(guarded: Guarded) -> None:
 
 
 def test_a_user_has_so_many_channels(broker: BrokerProcess, guarded: Guarded) -> None:
-    """RabbitMQ 4.0.5 names its node instead of the user."""
+    """The refusal of a channel above the user's limit names the user; RabbitMQ 4.0.5 names its node."""
     guarded.limit("max-channels", 2)
     with guarded.login() as connection:
         connection.channel()

@@ -53,7 +53,9 @@ def test_consumers_arguments_of_other_kinds_are_refused(
 def test_of_several_arguments_that_a_queue_does_not_take_one_is_told(
     broker: BrokerProcess, said: list[Field], backwards: bool
 ) -> None:
-    """The first in alphabetical order, if the declaration lacks a kind of queue."""
+    """The error names the first unsupported argument in alphabetical order, if the declaration lacks a kind of
+    queue.
+    """
     arguments = [Field("x-dead-letter-strategy", "S", "at-most-once"), Field("x-delivery-limit", "I", 0)]
     if backwards:
         arguments.reverse()

@@ -89,7 +89,7 @@ def test_the_smallest_limits_that_the_protocol_knows(broker: BrokerProcess) -> N
     ids=str,
 )  # fmt: skip
 def test_limits_out_of_range_are_refused(broker: BrokerProcess, limits: dict[str, Any]) -> None:
-    """RabbitMQ closes silently, after three seconds."""
+    """A tune-ok with limits out of range is refused; RabbitMQ closes silently, after three seconds."""
     with pytest.raises((Hangup, ConnectionClosed)) as refused:
         login(broker.port, **limits)
     if isinstance(refused.value, ConnectionClosed):
@@ -107,7 +107,7 @@ def test_a_close_is_answered(broker: BrokerProcess) -> None:
 
 
 def test_a_frame_larger_than_the_smallest_limit_is_refused_before_one_is_agreed(broker: BrokerProcess) -> None:
-    """RabbitMQ closes silently, after three seconds."""
+    """A frame above the minimum of frame-max is refused before tune; RabbitMQ closes silently, after three seconds."""
     with dial(broker.port) as connection:
         connection.send(PROTOCOL_HEADER)
         connection.expect(Connection.Start)

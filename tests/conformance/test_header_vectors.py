@@ -70,7 +70,7 @@ def test_same_integer_in_every_width(broker: BrokerProcess, channel: WireChannel
 def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
     broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
 ) -> None:
-    """The README's restriction of "bit for bit": headers as in RabbitMQ 4.x, not as in 3.x."""
+    """The README restricts "bit for bit" correctly: headers are hashed as in RabbitMQ 4.x, not as in 3.x."""
     texts = [f"customer-{number}" for number in range(50)]
     by_key = Ring(channel, "x-consistent-hash", weights(100), unique)
     by_header = hash_header_ring(channel, unique, 100)

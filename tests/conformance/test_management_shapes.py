@@ -53,7 +53,7 @@ def _pattern(path: str) -> str:
 
 
 def test_keys_that_answers_have_since_4_0(operator: Operator) -> None:
-    """The useful keys only; `docs/differences.md` names the others."""
+    """Answers have the useful keys of RabbitMQ 4.0; `docs/differences.md` names the others."""
     overview = operator.see("overview")
     assert (overview["default_queue_type"], overview["is_op_policy_updating_enabled"]) == ("classic", True)
     assert (overview["cluster_tags"], overview["node_tags"]) == ({}, {})

@@ -194,7 +194,7 @@ def test_a_hash_exchange_of_which_a_node_is_down(nodes: Nodes, channels: list[An
 
 
 def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[Any]) -> None:
-    """RabbitMQ deletes them when it detects the failure, JumpMQ after a minute."""
+    """RabbitMQ deletes a failed node's transient queues when it detects the failure, JumpMQ after a minute."""
     channels[0].exchange_declare("fan", "fanout", durable=True)
     channels[0].queue_declare("stays", durable=True)
     channels[2].queue_declare("goes", durable=False)
@@ -216,7 +216,7 @@ def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[An
 
 
 def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: list[Any]) -> None:
-    """More than a thousand changes, so that JumpMQ begins from a snapshot."""
+    """A node returns after more than a thousand changes, so that JumpMQ begins from a snapshot."""
     channels[0].exchange_declare("many", "direct", durable=True)
     nodes[2].kill()
     try:
@@ -236,7 +236,7 @@ def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: li
 
 
 def test_a_node_that_hangs(nodes: Nodes, channels: list[Any]) -> None:
-    """JumpMQ reports its queues as down within seconds, RabbitMQ later."""
+    """JumpMQ reports the queues of a stopped process as down within seconds, RabbitMQ later."""
     channels[2].queue_declare("hangs", durable=True)
     channels[2].basic_publish("", "hangs", b"kept", PERSISTENT)
     os.killpg(nodes[2].pid, signal.SIGSTOP)
@@ -331,7 +331,7 @@ def is_blocked(node: BrokerProcess, queue: str, seconds: float = 2.0) -> bool:
 
 @pytest.mark.parametrize("ways", ["both ways", "one way"])
 def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cuts, ways: str) -> None:
-    """Both reach the third node.
+    """Two nodes without a link between them both reach the third node.
 
     RabbitMQ notices after a minute, breaks a further link by itself, and has two sets of definitions from then on,
     until all nodes of one set restart. The declarations of that set are then lost.
@@ -446,7 +446,7 @@ def test_two_processes_with_copies_of_a_data_directory(nodes: Nodes) -> None:
 
 
 def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> None:
-    """RabbitMQ deletes the data. JumpMQ refuses the join, and keeps the data."""
+    """RabbitMQ deletes the data of a joining broker. JumpMQ refuses the join, and keeps the data."""
     joining: Any
     if isinstance(nodes[0], OtherNode):
         joining = OtherNode(nodes[0])

@@ -222,7 +222,7 @@ def test_of_two_policies_a_delivery_limit_counts_before_none(
 
 
 def test_what_consumers_put_back_comes_as_often_as_they_like(jumpmq: JumpMQ) -> None:
-    """RabbitMQ 4.0 drops it after the 20th time, even without a failure."""
+    """Messages returned with requeue have no limit of deliveries; RabbitMQ 4.0 drops a message after the 20th time."""
     arguments: dict[str, Any] = {"x-queue-type": "quorum"}
     with closing(login(jumpmq.port)) as connection:
         channel = connection.channel()

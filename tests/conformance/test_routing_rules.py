@@ -172,7 +172,7 @@ def test_cc_must_be_a_list_also_in_a_transaction(channel: WireChannel, queue: st
     ],
 )  # fmt: skip
 def test_headers_keep_their_types_when_bcc_is_taken_out(broker: BrokerProcess, kind: str, value: Any) -> None:
-    """``L`` is written as its synonym ``l``."""
+    """Headers keep their types when BCC is removed, except ``L``, which becomes its synonym ``l``."""
     client = Client(broker.port)
     client.send_method(1, methods.ChannelOpen())
     client.send_method(1, methods.QueueDeclare(exclusive=True))

@@ -273,7 +273,7 @@ def test_the_default_exchange_is_for_publishing_alone(channel: WireChannel, queu
 
 
 def test_access_request_is_answered(channel: WireChannel) -> None:
-    """A method of AMQP 0-8 sent by old clients: class 30, method 10, with a realm and five bits."""
+    """``access.request`` of AMQP 0-8 is answered: old clients send class 30, method 10, with a realm and five bits."""
     channel.send_frame(METHOD, b"\x00\x1e\x00\x0a" + b"\x05/data" + b"\x1f")
     kind, number, payload = channel.connection.read_frame()
     assert (kind, number, payload) == (METHOD, channel.number, b"\x00\x1e\x00\x0b\x00\x01")

@@ -116,7 +116,9 @@ def test_it_is_not_consumed_without_acknowledgement(channel: WireChannel, stream
 def test_it_is_not_consumed_without_acknowledgement_wherever_one_begins(
     broker: BrokerProcess, channel: WireChannel, stream: Declare
 ) -> None:
-    """RabbitMQ reports an error of the offset first."""
+    """Consuming a stream without acknowledgements is refused at any offset; RabbitMQ reports an offset's error
+    first.
+    """
     queue = stream(1)
     channel.call(Basic.Qos(prefetch_count=1))
     with pytest.raises(ConnectionClosed) as refused:
@@ -253,7 +255,7 @@ def test_an_offset_that_came_along_is_replaced(channel: WireChannel, stream: Dec
 def test_a_filter_may_have_octets_that_are_not_utf8(
     broker: BrokerProcess, channel: WireChannel, stream: Declare
 ) -> None:
-    """RabbitMQ closes the connection."""
+    """A filter may contain invalid UTF-8; RabbitMQ closes the connection."""
     queue = stream()
     if broker.name != "RabbitMQ":
         assert _filtered_by_octets(channel, queue) == [0, 3]

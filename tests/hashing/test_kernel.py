@@ -50,7 +50,7 @@ def test_every_golden_routing_key(kernel: ModuleType, vectors: Vectors) -> None:
 
 
 def test_every_golden_key_of_kafka_and_super_streams(kernel: ModuleType, vectors: Vectors) -> None:
-    """Vectors made by kafka-python 2.2 and mmh3 5.2."""
+    """All golden keys hash as in kafka-python 2.2 and mmh3 5.2."""
     lines = vectors("murmur")
     assert len(lines) == 63
     for line in lines:

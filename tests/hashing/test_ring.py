@@ -67,7 +67,7 @@ def test_the_documented_example_places_keys_as_rabbitmq_counts_them() -> None:
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_the_steps_of_a_removal_do_not_grow_with_the_ring(removal: RingRemoval) -> None:
-    """10,000 destinations are removed one by one."""
+    """A removal takes as many steps in a large ring as in a small one, so that 10,000 removals take linear time."""
 
     def steps(size: int) -> int:
         ring, count = ring_of(((f"q{number}", 1) for number in range(size)), removal), 0

@@ -62,7 +62,7 @@ def test_shards_of_one_node_get_this_ones_name_and_the_ring_stays(api: Any, chan
 
 
 def test_shards_of_several_nodes_are_all_on_this_one(api: Any) -> None:
-    """x-modulus-hash counts by name: the order of names is kept, and so is the ring's."""
+    """Shards of several nodes are imported to this node in order of their names, which x-modulus-hash uses."""
     told = imported(api, definitions(["rabbit@b", "rabbit@a"], 6))
     node = api.get("overview")["node"]
     new = {(one["from"]): one["to"] for one in told["renamed"]}
@@ -126,7 +126,7 @@ def test_a_malformed_file_is_refused_as_before_and_changes_nothing(api: Any) -> 
 
 
 def test_a_file_of_jumpmq_with_several_nodes_stays_as_it_is(api: Any) -> None:
-    """Its nodes may join later."""
+    """JumpMQ's own file with shards of several nodes is imported unchanged: the nodes may join later."""
     found = definitions(["one@host", "two@host"], 1) | {"product_name": "JumpMQ"}
     assert imported(api, found) == {}
     assert {one["name"] for one in api.get("queues")} >= {"sharding: h - one@host - 0", "sharding: h - two@host - 0"}

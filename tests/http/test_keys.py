@@ -142,7 +142,7 @@ def test_the_node(seen: dict[str, Any]) -> None:
 
 
 def test_rates_have_two_decimals_at_most(seen: dict[str, Any]) -> None:
-    """As RabbitMQ, without floating-point noise: 0.2, never 0.20000000000000001."""
+    """Rates have at most two decimals, as RabbitMQ's: 0.2, never 0.20000000000000001."""
     rates = [value for shown in seen.values() for value in rates_in(shown)]
     assert len(rates) > 50
     assert all(value == round(value, 2) and len(repr(value).partition(".")[2]) <= 2 for value in rates)

@@ -126,7 +126,7 @@ def test_others_are_served_while_a_long_queue_is_read(
 
 
 def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api: API, channel: BlockingChannel) -> None:
-    """Missing queues, exclusive queues, and users without a read permission."""
+    """Ranges leave out missing queues and exclusive queues, and require a read permission."""
     channel.queue_declare("q")
     channel.queue_declare("mine", exclusive=True)
     channel.exchange_declare("x", "fanout")

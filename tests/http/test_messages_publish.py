@@ -246,7 +246,9 @@ def writers(broker: jumpmq.RunningBroker, api: API) -> Writers:
 
 
 def test_attempts_at_the_same_time_publish_a_chunk_once(broker: jumpmq.RunningBroker, api: API, queue: str) -> None:
-    """Also if a rate limit delays the publishing after the check for duplicates."""
+    """Concurrent attempts publish a chunk once, also if a rate limit delays the publishing after the duplicate
+    check.
+    """
     api.request("PUT", "user-limits", "guest", "max-publish-rate", json={"value": 1000})
     write(api, writer="other", rows=1500)
     refused = publish(api, stream(body=[b"1"] * 8193, routing_key=[b"q"] * 8193), exchange="")
@@ -399,7 +401,7 @@ def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path: Path) -> None:
-    """Also if the broker was killed in between, directly after its answers."""
+    """A returning writer publishes nothing twice, also after a kill of the broker directly after its answers."""
 
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")

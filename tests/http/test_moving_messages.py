@@ -124,7 +124,7 @@ def test_messages_go_that_are_on_disk_only(tmp_path: Path) -> None:
 def test_few_are_moved_at_once_where_each_takes_long(
     api: API, channel: BlockingChannel, queues: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To an exchange of thousands of queues, a single message may take a whole time slice."""
+    """A move to an exchange of thousands of queues takes few messages per slice: one may take a whole time slice."""
     counts: list[int] = []
     publish = moving_messages._Moving._publish
 

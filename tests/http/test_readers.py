@@ -227,7 +227,7 @@ def test_a_queue_declared_anew_starts_anew(api: API, channel: BlockingChannel, q
 def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(
     tmp_path: Path, end: Callable[..., int]
 ) -> None:
-    """After a clean stop, and after kill -9 directly after the answers."""
+    """A broker restarted after a stop or a kill serves the same reserved rows, and no acknowledged row again."""
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")
         with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:
@@ -290,7 +290,9 @@ def test_one_request_reads_parts_of_several_queues(api: API, channel: BlockingCh
 
 
 def test_any_part_of_long_reservations_is_read(api: API, channel: BlockingChannel) -> None:
-    """Ranges across several pieces in columnar layout; a range ends with the reservation."""
+    """Any range of a reservation of several pieces, in columnar layout, is readable; a range ends with the
+    reservation.
+    """
     channel.queue_declare("long")
     publish(channel, "long", numbers(1, 300))
     for upto in (1, 2, 3):
@@ -356,7 +358,9 @@ def test_a_query_that_attends_is_gone_with_its_connection(api: API, queue: str) 
 
 
 def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path: Path) -> None:
-    """Otherwise the broker would wait a second for these answers, and cut their connections."""
+    """A stopping broker ends the answers of `attend`; otherwise the stop would wait a second and cut the
+    connections.
+    """
     with jumpmq.running(data_dir=tmp_path) as broker:
         api = API(broker.http_url)
         session = post(api, "open", query="one", lease=60).json()["session"]
@@ -401,7 +405,9 @@ def test_a_silent_group_that_holds_nothing_is_forgotten(api: API, queue: str) ->
 
 
 def test_queues_that_have_messages_and_no_reader_are_named(api: API, channel: BlockingChannel, queue: str) -> None:
-    """Also a queue bound and unbound before the first plan of a query."""
+    """Queues with messages and without a reader are named, also a queue bound and unbound before a query's first
+    plan.
+    """
     channel.exchange_declare("x", "fanout")
     for name in ("between", "consumed", "empty"):
         channel.queue_declare(name)
@@ -453,7 +459,7 @@ def other(broker: jumpmq.RunningBroker, api: API) -> API:
 
 
 def test_a_group_is_its_users(api: API, channel: BlockingChannel, queue: str, other: API) -> None:
-    """A group of the same name of another user does not interfere, whatever its reservations."""
+    """A group belongs to its user: a group of the same name of another user does not interfere."""
     channel.queue_declare("theirs")
     assert other.post("readers", "/", "g", "open", body={"query": "squatter", "lease": 86400})["session"]
     assert other.request("POST", "readers", "/", "g", "reserve", json={"queues": {"theirs": None}}).status_code == 409
@@ -488,7 +494,7 @@ def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(
 
 
 def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
-    """Its record has no user."""
+    """A group of an earlier version, recorded without a user, is continued."""
     with jumpmq.running(data_dir=tmp_path / "data") as broker:
         api = API(broker.http_url)
         api.request("PUT", "queues", "/", "q", json={"durable": True})

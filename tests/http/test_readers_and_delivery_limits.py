@@ -43,7 +43,7 @@ def lapse(api: API, *queues: str) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_lapse_counts_as_a_return(tmp_path: Path, workers: int) -> None:
-    """Also of queues at a process other than the reader's; every message is dead-lettered once."""
+    """An expired lease counts as a return, also at another process; every message is dead-lettered once."""
     queues = ("q1", "q2")
     with jumpmq.running(data_dir=tmp_path, workers=workers, queue_leader_locator="balanced") as broker:
         api = API(broker.http_url)
@@ -63,7 +63,7 @@ def test_a_lapse_counts_as_a_return(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("end", [JumpMQ.stop, JumpMQ.kill])
 def test_a_start_of_the_broker_does_not_count(tmp_path: Path, end: Callable[..., int]) -> None:
-    """A reservation outlives the restart; neither the restart nor a later one after the expiry counts."""
+    """A restart of the broker does not count as a return, with a held reservation or after the lapse."""
     with JumpMQ(tmp_path) as process:
         with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:
             declare(connection.channel(), 1, "q")

@@ -61,7 +61,9 @@ def test_the_first_clients_wait_until_what_answers_them_is_loaded() -> None:
 
 
 def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every client takes a file descriptor; the oldest clients are disconnected."""
+    """Silent clients, with a file descriptor each, do not prevent the loading of the server: the oldest ones are
+    closed.
+    """
     free, load = threading.Event(), importlib.import_module
 
     def loaded(name: str) -> ModuleType:

@@ -128,7 +128,7 @@ def test_requests_that_keep_their_places_do_not_take_all(quick: jumpmq.RunningBr
 def test_of_the_address_with_most_the_user_with_most_loses_first(
     quick: jumpmq.RunningBroker, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of that user, the request without progress for the longest time is closed."""
+    """The address with most requests loses the longest idle request of its user with most requests."""
     monkeypatch.setattr(protocol, "GRACE", PATIENCE)
     for user in ("many", "few"):
         url = f"http://127.0.0.1:{quick.http_port}/api/users/{user}"

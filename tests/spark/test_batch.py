@@ -57,7 +57,7 @@ def test_queues_by_list_and_by_pattern(
 def test_a_filter_leaves_other_queries_of_a_frame_their_rows(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, pushdown: bool
 ) -> None:
-    """Also in a session with filter pushdown to Python sources."""
+    """A filter affects no other query of a frame, also in a session with filter pushdown to Python sources."""
     published = publish(channel, numbered(1, 40))
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     assert before is not None
@@ -187,7 +187,7 @@ def test_any_name_will_do(
 
 
 def test_a_queue_of_many_batches(spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel) -> None:
-    """More messages than in a record batch, some of them with other properties."""
+    """A queue with more messages than a record batch is read whole, also with different properties."""
     channel.queue_declare("long")
     for number in range(20_000):
         channel.basic_publish("", "long", b"%d" % number, pika.BasicProperties(message_id=str(number % 7)))

@@ -42,7 +42,10 @@ def archived(spark: SparkSession, place: str) -> list[bytes]:
 def test_a_task_that_runs_twice_at_once_publishes_once(
     cluster: Cluster, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Neither of the two tasks fails. This test precedes the tests whose drivers keep the cluster's cores."""
+    """Two concurrent attempts at a task publish once, and neither fails.
+
+    This test precedes the tests whose drivers keep the cluster's cores.
+    """
     channel.queue_declare("out", durable=True)
     driver = Driver(cluster.url, tmp_path, SPECULATIVE | {"spark.task.maxFailures": "1"})
     try:

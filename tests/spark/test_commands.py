@@ -72,7 +72,7 @@ def test_streams_are_archived_from_their_beginning_and_replayed_by_range(
 def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """The whole process group gets the signal, as from a terminal."""
+    """Control-C, sent to the whole process group as by a terminal, ends a pipeline; the same command continues it."""
     publish(channel, numbered(1, 30))
     arguments = ("pipeline", "archive", "x", str(tmp_path / "table"), "--url", broker.http_url)
     process = subprocess.Popen(
@@ -121,7 +121,7 @@ def test_uniformity(
 def test_what_is_hashed_is_counted(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, kind: str
 ) -> None:
-    """A header is hashed by its type: the routing keys are all alike."""
+    """Uniformity counts the hashed header, by its type: the routing keys are all alike."""
     channel.exchange_declare("h", kind, arguments={"hash-header": "customer"})
     for number in range(3):
         channel.queue_declare(f"h{number}")

@@ -88,7 +88,7 @@ def test_few_messages_of_a_slot_in_flight_are_no_micro_batch(broker: RunningBrok
 def test_a_stream_that_is_bound_to_the_exchange_of_a_query_is_named_with_the_way_out(
     broker: RunningBroker, channel: BlockingChannel
 ) -> None:
-    """The query continues after the stream is unbound."""
+    """A query names a stream bound to its exchange, with the remedy, and continues after the stream is unbound."""
     published, query = publish(channel, numbered(1, 20)), reader(broker)
     start = query.initialOffset()
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
@@ -113,7 +113,7 @@ def test_a_query_beside_a_consumer_group_is_refused(broker: RunningBroker, slott
 def test_a_member_beside_a_query_is_refused_until_what_the_query_had_went_back(
     broker: RunningBroker, api: API, slotted: list[bytes]
 ) -> None:
-    """A query that returns afterwards takes no message from the member."""
+    """A member is refused until the query's messages have returned; afterwards the query takes none from the member."""
     query = reader(broker)
     start = query.initialOffset()
     end = query.latestOffset(start, ReadMaxRows(300))

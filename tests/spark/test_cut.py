@@ -165,7 +165,7 @@ def published(client: Client) -> list[int]:
 def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
     broker: RunningBroker, channel: BlockingChannel, far: int
 ) -> None:
-    """As with speculation: no attempt fails, for any progress and chunk size of the other attempt."""
+    """A superseded task continues behind the new attempt, and neither fails, as with speculation."""
     channel.queue_declare("out", durable=True)
     client = Client(BrokerAddress(broker.http_url))
     attempt = Attempt(broker, 1)
@@ -198,7 +198,7 @@ def test_a_task_that_was_overtaken_with_other_rows_fails(broker: RunningBroker, 
 
 
 def test_a_reader_that_is_gone_asks_nothing_more(tmp_path: Path) -> None:
-    """Another server may listen at the broker's port later."""
+    """A deleted reader sends no further requests: another server may listen at the broker's port later."""
     with jumpmq.running(data_dir=tmp_path / "broker") as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             connection.channel().queue_declare("q", durable=True)

@@ -191,7 +191,10 @@ def test_an_error_is_one_sentence_in_notebooks(
 def test_an_error_of_foreach_batch_is_its_own_line(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Spark's message ends with the plan, whose lines for a union begin as the lines of Java's causes."""
+    """An error of foreachBatch is a line of its own in Spark's message, which ends with the plan.
+
+    The plan's lines for a union begin as the lines of Java's causes.
+    """
 
     def refuse(batch: object, number: int) -> None:
         raise ValueError(f"number {number}\nand more")

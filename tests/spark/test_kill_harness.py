@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_message_arrives_once_while_everything_is_killed(tmp_path: Path) -> None:
-    """``python -m tests.spark.kills --minutes 10`` is the longer version."""
+    """Every message arrives once in a short run of ``python -m tests.spark.kills``."""
     result = harm(40, tmp_path, seed=7)
     count = result["published"]
     each_once = {"rows": count, "numbers": count, "highest": count - 1}

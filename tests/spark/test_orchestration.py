@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("airflow") is None, reason="Airflow is not installed: pip install apache-airflow")
 def test_airflow(spark: SparkSession, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> None:
-    """Two runs of the DAG: the table has the messages before the last run."""
+    """Both runs of the DAG add the messages published before them to the table."""
     (tmp_path / "dags").mkdir()
     shutil.copy(EXAMPLES / "airflow/archive.py", tmp_path / "dags")
     table = tmp_path / "archive.parquet"

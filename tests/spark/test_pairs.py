@@ -87,7 +87,7 @@ def pair(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 @pytest.mark.parametrize("pair", [("classic", "parquet", True), ("stream", "parquet", False)], indirect=True)
 def test_a_table_of_another_checkpoint_takes_nothing(pair: Pair) -> None:
-    """Over AMQP, where acknowledged messages would be lost; and from a stream."""
+    """A query into another checkpoint's table takes no message, over AMQP, where it would be lost, or from a stream."""
     start = {} if pair._amqp else {"startingOffsets": "earliest"}
     pair.fill(0, 20)
     pair.run(**start)

@@ -75,7 +75,7 @@ def test_columns_of_one_name_are_refused() -> None:
 
 
 def test_text_and_octets_with_long_offsets_are_the_same() -> None:
-    """As with ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    """Columns with 64-bit offsets (``spark.sql.execution.arrow.useLargeVarTypes``) give the same octets."""
     octets = Properties(message_id="m", headers=[Field("h", "I", 1)]).encode()
     text, binary = pa.large_string(), pa.large_binary()
     columns = {
@@ -179,7 +179,7 @@ def octets_of(**columns: pa.Array) -> list[Properties | None]:
     ],
 )
 def test_headers_keep_the_type_of_their_values(type_: Any, value: Any, kind: str, published: Any) -> None:
-    """As a map, in Kafka's shape, and with different headers read before."""
+    """Headers as a map, in Kafka's shape, and among other read headers keep the types of their values."""
     expected = [Field("a", kind, published), Field("n", "V", None)]
     as_map = pa.array([[("a", value), ("n", None)], None, []], pa.map_(pa.string(), type_))
     pairs = pa.list_(pa.struct([("key", pa.string()), ("value", type_)]))

@@ -180,7 +180,7 @@ def test_a_second_query_of_a_group_is_refused(
 def test_a_query_that_knows_its_checkpoint_acknowledges_what_spark_has_noted(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Also during the wait for its trigger, before it is stopped: no message remains for a second query."""
+    """A query acknowledges committed messages during the wait for its trigger: none remains for a second query."""
     published = publish(channel, numbered(1, 20))
     api, sink, checkpoint = API(broker.http_url), Sink(), str(tmp_path / "checkpoint")
     frame = stream(spark, broker, exchange="x", lease=1, checkpointLocation=checkpoint)

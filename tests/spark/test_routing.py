@@ -163,7 +163,9 @@ def test_the_table_of_the_reference_document(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark: SparkSession) -> None:
-    """RabbitMQ's hash has 2^21 positions: their unevenness grows with the keys; 64 bits have no such floor."""
+    """Two million keys distinguish the hashes: RabbitMQ's has 2^21 uneven positions, 64-bit hashes have no such
+    floor.
+    """
     few, many = (bucket_tests(spark, [13], keys)[0] for keys in (100_000, 6_000_000))
     wide = bucket_tests(spark, [13], 6_000_000, "xxh64")[0]
     assert few.p_value > 0.05

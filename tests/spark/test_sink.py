@@ -93,7 +93,7 @@ def test_properties_as_columns_and_text_bodies(
 def test_headers_of_integers_are_hashed_as_integers(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
 ) -> None:
-    """Also in the shape of Kafka's sink, and beside numbers of other types."""
+    """Integer headers are hashed as integers, also in the shape of Kafka's sink, and beside numbers of other types."""
     channel.exchange_declare("h", "x-consistent-hash", durable=True, arguments={"hash-header": "customer"})
     for queue in ("h1", "h2", "h3"):
         channel.queue_declare(queue, durable=True)
@@ -246,7 +246,7 @@ def test_a_batch_of_the_same_transaction_is_published_once(
 def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_published(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path, batches: int
 ) -> None:
-    """Its rows return to the queue; with another name they are published, and repeated micro-batches are not."""
+    """A query with a deleted checkpoint is refused, and its rows return to the queue; a new txnAppId is accepted."""
     channel.queue_declare("out", durable=True)
 
     def run(checkpoint: str, app: str, repeated: bool = False) -> None:

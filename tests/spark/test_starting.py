@@ -31,7 +31,7 @@ def started(frame: Any, table: Path, checkpoint: Path) -> Any:
 def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """A table of JSON; the other tests, and the pairs, use tables of Parquet."""
+    """A JSON table of another checkpoint is refused, and no message is taken. Other tests use tables of Parquet."""
     frame, table = stream(spark, broker, exchange="x").selectExpr("cast(body as string) as body"), tmp_path / "table"
     published = publish(channel, numbered(1, 20))
     started(frame, table, tmp_path / "first").awaitTermination()
@@ -77,7 +77,10 @@ def test_an_archive_goes_on_with_another_checkpoint_if_told_so(
 def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Without the option ``checkpointLocation`` of the source. A second query to the table does not start meanwhile."""
+    """A stopped query has acknowledged the table's messages, without the source's option ``checkpointLocation``.
+
+    A second query to the table does not start meanwhile.
+    """
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x")
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
@@ -97,7 +100,7 @@ def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(
 def test_a_query_into_a_table_that_another_process_has_claimed_is_refused(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Until the other query has written a micro-batch, or has ended. The query's own claim ends with it."""
+    """A query into a claimed table is refused until the claiming query has written a micro-batch, or has ended."""
     table, api, other = tmp_path / "table", API(broker.http_url), "6f7c"
     assert [claim(spark, other, str(table)) for _ in range(2)] == [None, None], "a restarted query has it still"
     channel.queue_declare("q4", durable=True)

@@ -275,7 +275,9 @@ def test_a_checkpoint_of_another_source_is_told(
 def test_a_stream_joined_with_itself_is_refused_with_what_to_do(
     spark: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Its two sources would divide the messages, and no row would find its partner."""
+    """A stream joined with itself is refused: its sources would divide the messages, and no row would find its
+    partner.
+    """
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x").select("body")
     with pytest.raises(StreamingQueryException, match=r"is read by .*, to one source of a query, .*shareQueues"):

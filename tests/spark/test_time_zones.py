@@ -49,7 +49,7 @@ def test_a_time_written_in_one_zone_is_the_same_in_each(
 def test_a_stream_is_read_from_a_time_whatever_the_zone(
     zoned: SparkSession, broker: jumpmq.RunningBroker, channel: BlockingChannel
 ) -> None:
-    """A time without a zone is UTC."""
+    """A stream is read from a time independently of the session's zone; a time without a zone is UTC."""
     channel.confirm_delivery()
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     channel.basic_publish("", "s", b"before", pika.BasicProperties(delivery_mode=2))

@@ -122,7 +122,7 @@ def test_what_comes_is_moved_definitions_too(old: Any, new: Any, vhost: str) -> 
 
 
 def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost: str) -> None:
-    """A quorum queue drops messages returned more often than its limit."""
+    """A full target queue delays its own messages only, and a quorum queue loses none to its delivery limit."""
     limited = {"x-queue-type": "quorum", "x-delivery-limit": 2}
     policy: dict[str, Any] = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
     requests.put(f"{new.http_url}/api/policies/{vhost}/short", json=policy).raise_for_status()
@@ -234,7 +234,7 @@ def connected(old: Any, vhost: str) -> AMQPConnection:
 def test_a_chunk_that_was_not_acknowledged_is_not_published_again(
     old: Any, new: Any, request: Any, arguments: dict[str, Any]
 ) -> None:
-    """Other messages may precede it meanwhile, or a part may leave, depending on the kind of queue."""
+    """An unacknowledged, already published chunk is not published again, though its queue has changed meanwhile."""
     vhost = f"unacknowledged {len(str(arguments))}"
     for broker in (old, new):
         requests.put(f"{broker.http_url}/api/vhosts/{vhost}").raise_for_status()

@@ -276,7 +276,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: 
 
 
 def test_control_c_ends_a_move_in_a_line(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
-    """Unless the move has just ended."""
+    """Control-C ends a running move with a single line."""
     put(rabbitmq, "vhosts/interrupted", {})
     put(rabbitmq, "permissions/interrupted/guest", {"configure": ".*", "write": ".*", "read": ".*"})
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port, "interrupted")) as connection:

@@ -191,6 +191,6 @@ def test_keys_that_wait_for_a_slow_queue(channel: BlockingChannel, looks: Looks)
 
 
 def test_nothing_is_wrong(tmp_path: Path, browser: Browser, pictures: Path) -> None:
-    """On a new broker: the end of earlier tests' traffic would be a cause."""
+    """A new broker has no causes. On an old one, the end of earlier tests' traffic would be a cause."""
     with jumpmq.running(data_dir=tmp_path) as running, window(browser, pictures, running.http_port) as site:
         site.see("No problems")

@@ -62,7 +62,9 @@ def test_a_repeated_batch_has_the_same_rows_whatever_came_since(
 def test_the_first_batch_of_all_is_repeated_though_its_beginning_is_in_no_record(
     broker: jumpmq.RunningBroker, streams: BlockingChannel
 ) -> None:
-    """Spark logs the end of a batch, and requests the start from a restarted query."""
+    """The first micro-batch is repeated after a restart, though Spark logs only its end and requests the start
+    again.
+    """
     fill(streams, "s1", 10)
     query = Query(broker, queue="s1")
     published = fill(streams, "s1", 5, start=10)
@@ -145,7 +147,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker: jumpmq.RunningBrok
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
 def test_a_checkpoint_belongs_to_its_broker(tmp_path: Path, kind: str) -> None:
-    """Also after a restart; its offsets are invalid for the same queue name of another broker."""
+    """A checkpoint is valid after a restart of its broker, and invalid for the same queue name of another broker."""
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
         of_one = declared(broker, kind)
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
