@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Celery with its tasks in four queues of a consistent hash exchange: a customer's tasks are all in one queue.
+"""Celery with four queues of a consistent hash exchange: all tasks of a customer go to the same queue.
 
 Start a worker for each queue, with one process, and each customer's tasks run in order; then queue tasks:
 

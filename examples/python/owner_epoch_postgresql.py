@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Balances in PostgreSQL, protected from late writes of a stopped member of a consumer group without its share.
+"""Balances in PostgreSQL that refuse the late write of a stopped group member, after the accounts got a new owner.
 
 As owner_epoch_sqlite.py, with aio-pika and psycopg. Queue and group are shared with OwnerEpoch.java.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Balances in SQLite, protected from late writes of a stopped member of a consumer group without its share.
+"""Balances in SQLite that refuse the late write of a stopped group member, after the accounts got a new owner.
 
 Start the program in several terminals, one of them with --publish 100 --work 5. Stop that one with Ctrl-Z during a
 message, and resume it (fg) after other members have its accounts: its write is refused.

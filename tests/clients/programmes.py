@@ -1,4 +1,4 @@
-"""The same steps by clients in every language, with one report to compare.
+"""Equivalent programmes for clients in several languages, with comparable reports.
 
 A programme declares a durable consistent hash exchange with two queues, publishes persistent messages with confirms
 and an unroutable message, reads all messages back with a prefetch of 10, rejecting the first message once, requests a

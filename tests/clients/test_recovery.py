@@ -1,4 +1,4 @@
-"""Clients with several addresses of a cluster reconnect to another node after a kill of theirs."""
+"""Clients with several addresses of a cluster reconnect to a running node after a kill."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def nodes(tmp_path: Path) -> Iterator[list[JumpMQ]]:
 
 
 def kill(nodes: list[JumpMQ], port: int) -> int:
-    """Kill the node at a port, of the first two. Return the other node's port."""
+    """Kill the node at a port, of the first two. Return the port of the remaining node."""
     killed, other = sorted(nodes[:2], key=lambda node: node.port != port)
     killed.kill()
     return other.port

@@ -1,4 +1,4 @@
-"""Consumers that declare their queue first are spread over the shards of a sharded exchange."""
+"""Consumers that first declare a queue are spread over the shards of a sharded exchange."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Clients in other languages over TLS: the same steps, with verification of the broker's certificate."""
+"""Clients in several languages over TLS, with verification of the broker's certificate."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The client's reports on brokers, and on other servers."""
+"""Errors of the client with brokers, wrong servers and closed ports."""
 
 import pickle
 import socket

@@ -22,7 +22,7 @@ PEER_PROPERTIES, SASL_HANDSHAKE, SASL_AUTHENTICATE, TUNE, OPEN, STORE_OFFSET = 0
 
 
 class WithStreams(RabbitMQ):
-    """A RabbitMQ with its stream protocol.
+    """A RabbitMQ with the stream protocol.
 
     Attributes:
         stream_port: port of the stream protocol.

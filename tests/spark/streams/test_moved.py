@@ -1,4 +1,4 @@
-"""A stream that moves to another worker or node is the same stream for a query, which waits for the move."""
+"""A query waits while a stream moves to a new worker or node, and continues with all messages."""
 
 from __future__ import annotations
 

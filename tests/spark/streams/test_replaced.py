@@ -1,4 +1,4 @@
-"""A broker or a stream replaced by another one of the same name, in the middle of a query."""
+"""A broker or a stream replaced by a new one of equal name, in the middle of a query."""
 
 from __future__ import annotations
 

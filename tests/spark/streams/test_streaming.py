@@ -147,7 +147,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker: jumpmq.RunningBrok
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
 def test_a_checkpoint_belongs_to_its_broker(tmp_path: Path, kind: str) -> None:
-    """A checkpoint is valid after a restart of its broker, and invalid for the same queue name of another broker."""
+    """A checkpoint is valid after a restart of the broker, and invalid for an equal queue name of a new broker."""
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
         of_one = declared(broker, kind)
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
