@@ -1,4 +1,4 @@
-"""Nodes of a cluster in one event loop, each a :class:`Broker` of its own, with a real etcd."""
+"""Nodes of a cluster in one event loop, as separate :class:`Broker` objects, with a real etcd."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -25,14 +25,14 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 class Cluster:
-    """An etcd of one member, and the nodes that are started: all of them are stopped at the end, the last one first.
+    """An etcd of one member, and the started nodes; the end stops all nodes, the last first.
 
     Args:
-        options: of etcd.
-        timing: of all nodes.
+        options: options of etcd.
+        timing: timing of all nodes.
 
     Attributes:
-        members: of etcd.
+        members: members of etcd.
     """
 
     members: list[EtcdMember]
@@ -59,15 +59,15 @@ class Cluster:
         return config_of(number, self._directory, self.members, **settings)
 
     async def start(self, number: int, **settings: Any) -> Broker:
-        """A node that serves."""
+        """Return a serving node."""
         return await self.started(self.config(number, **settings))
 
     async def start_all(self, count: int, **settings: Any) -> list[Broker]:
-        """So many nodes that serve, which are called as :data:`NODES`."""
+        """Return so many serving nodes, with the names in :data:`NODES`."""
         return [await self.start(number, **settings) for number in range(count)]
 
     async def started(self, config: Config) -> Broker:
-        """A node with these settings that serves."""
+        """Return a serving node with the given settings."""
         return await started(config, self._timing)
 
     @overload
@@ -75,7 +75,7 @@ class Cluster:
     @overload
     def client(self, made_by: type[E]) -> E: ...
     def client(self, made_by: type[Etcd] = Etcd) -> Etcd:
-        """A client of etcd beside those of the nodes."""
+        """Return a client of etcd, separate from the nodes' clients."""
         client = made_by([self.members[0].url])
         self._clients.append(client)
         return client
@@ -98,19 +98,19 @@ def config_of(number: int, directory: Path, members: list[EtcdMember], **setting
 
 
 async def started(config: Config, timing: Timing = TIMING) -> Broker:
-    """A node that serves."""
+    """Return a serving node."""
     return await brokers.started(config, partial(enter, timing=timing))
 
 
 def member_of(broker: Broker) -> Member:
-    """The membership of a node in its cluster."""
+    """Return the membership of a node in its cluster."""
     member = peers_of(broker)._member
     assert isinstance(member, Member)
     return member
 
 
 async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
-    """Declare a durable queue whose home is the node.
+    """Declare a durable queue at the node's home.
 
     Raises:
         AMQPError: that is refused.
@@ -119,7 +119,7 @@ async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
 
 
 async def accepted(broker: Broker, change: DeclareQueue, *, limited: bool = False) -> None:
-    """Ask for a change, and wait for the answer.
+    """Propose a change, and wait for the answer.
 
     Raises:
         AMQPError: it is refused.

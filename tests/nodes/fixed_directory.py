@@ -1,4 +1,4 @@
-"""Addresses of homes that tests set."""
+"""Addresses of homes, set by tests."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class FixedDirectory:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.addresses: dict[int, Address] = {}
-        self._host = host  # of all of them
+        self._host = host  # secrets of all homes
 
     def announce(self, home: int, port: int) -> None:
         """See :meth:`Directory.announce`."""

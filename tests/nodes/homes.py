@@ -1,4 +1,4 @@
-"""Several homes of one broker in one event loop, each a :class:`Broker` of its own with links to the others."""
+"""Several homes of a broker in one event loop, as separate, linked :class:`Broker` objects."""
 
 import functools
 import tempfile
@@ -37,8 +37,9 @@ NODES = "one@host", "two@host", "three@host"
 async def homes(
     count: int, directory: Path | None = None, *, durable: bool = True, timing: Timing = TIMING, **settings: Any
 ) -> AsyncIterator[list[Broker]]:
-    """So many homes that have joined each other; the first is ``[0]``. All homes are stopped at the end, those that the
-    test has started again as well."""
+    """Run so many linked homes; the first is ``[0]``. The end stops all homes, including homes restarted by
+    the test.
+    """
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -53,7 +54,7 @@ async def homes(
 async def nodes(
     count: int, directory: Path, *, timing: Timing = TIMING, **settings: Any
 ) -> AsyncIterator[list[Broker]]:
-    """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
+    """Run so many nodes of one home, with links of TCP and TLS, named ``one@host`` and so on."""
     others = FixedDirectory("cluster", "s" * 64)
     async with stopping():
         yield [
@@ -63,11 +64,11 @@ async def nodes(
 
 
 def peers_of(broker: Broker) -> OtherHomes:
-    """The peers of a home that has others."""
+    """Return the peers of a home."""
     assert isinstance(broker.peers, OtherHomes)
     return broker.peers
 
 
 async def started(config: Config, directory: FixedDirectory | None = None, timing: Timing = TIMING) -> Broker:
-    """A home that serves."""
+    """Return a serving home."""
     return await brokers.started(config, functools.partial(enter, directory=directory, timing=timing))

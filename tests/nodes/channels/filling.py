@@ -1,4 +1,4 @@
-"""Queues with messages, filled by clients of their own home."""
+"""Queues with messages, filled by clients of the queues' own home."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from jumpmq.broker import Broker
 
 
 async def filled(broker: Broker, name: str, count: int, **arguments: Any) -> None:
-    """A queue at this home with so many messages, from its own clients."""
+    """Return a queue at a home with so many messages, published by clients of the home."""
     await declare(broker, name, arguments)
 
     def publish(channel: Any) -> None:

@@ -1,4 +1,4 @@
-"""Consumer groups of one queue with members at several homes: the group is where the queue is."""
+"""Consumer groups of a queue with members at several homes; the queue's home keeps the group."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SOON = {"x-rebalance-delay": 50}
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningHomes]:
-    """Three homes, and a queue with slots at the second one."""
+    """Three homes, and a queue with slots at the second home."""
     with running_homes(3, tmp_path) as homes:
         with pika.BlockingConnection(pika.URLParameters(homes.url(2))) as connection:
             channel = connection.channel()
@@ -39,7 +39,7 @@ def member(running: RunningHomes, home: int, name: str, checker: Checker, **argu
 
 
 def test_members_of_all_homes_share_the_slots_of_a_queue(running: RunningHomes) -> None:
-    """Each key is at one member at a time, through joins, leaves and broken connections."""
+    """Every key is at a single member at a time, through joins, leaves and broken connections."""
     checker = Checker()
     publisher = Publisher(running.brokers[0].port, "orders", checker)
     members = [member(running, home, f"m{home}", checker) for home in (1, 2, 3)]

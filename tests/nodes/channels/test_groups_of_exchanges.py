@@ -1,4 +1,4 @@
-"""Consumer groups of exchanges whose queues are at several homes: each home shares out its own, to all members."""
+"""Consumer groups of exchanges with queues at several homes: every home assigns the local queues to all members."""
 
 import json
 from collections import Counter
@@ -25,7 +25,7 @@ SOON = {"x-rebalance-delay": 50}
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningHomes]:
-    """Three homes, and a consistent hash exchange with two queues at each."""
+    """Three homes, and a consistent hash exchange with two queues per home."""
     with running_homes(3, tmp_path) as homes:
         for home in (1, 2, 3):
             add_queues(homes, home, f"q{home}a", f"q{home}b")
@@ -33,7 +33,7 @@ def running(tmp_path: Path) -> Iterator[RunningHomes]:
 
 
 def add_queues(running: RunningHomes, home: int, *names: str, **arguments: Any) -> None:
-    """Declare queues at a home, and bind them."""
+    """Declare queues at a home, and bind the queues."""
     with pika.BlockingConnection(pika.URLParameters(running.url(home))) as connection:
         channel = connection.channel()
         channel.exchange_declare("orders", "x-consistent-hash", durable=True)
@@ -61,12 +61,12 @@ def groups(running: RunningHomes) -> list[dict[str, Any]]:
 
 
 def shares(running: RunningHomes) -> list[int]:
-    """How many units each member has."""
+    """Return the number of units per member."""
     return [one["units"] for group in groups(running) for one in group["members"]]
 
 
 def test_members_of_all_homes_share_the_queues_of_an_exchange(running: RunningHomes) -> None:
-    """Each key is at one member at a time, through joins, leaves and broken connections."""
+    """Every key is at a single member at a time, through joins, leaves and broken connections."""
     checker = Checker()
     publisher = Publisher(running.brokers[0].port, "orders", checker)
     members = [member(running, home, f"m{home}", checker) for home in (1, 2, 3)]
@@ -86,7 +86,7 @@ def test_members_of_all_homes_share_the_queues_of_an_exchange(running: RunningHo
 
 
 def test_shares_are_as_even_as_those_of_one_home(running: RunningHomes) -> None:
-    """Four members and six queues, two at each home: none has three, and none has none."""
+    """Four members and six queues, two per home: every member has one or two."""
     checker = Checker()
     members = [member(running, 1 + place % 3, f"m{place}", checker) for place in range(4)]
     soon(lambda: sorted(shares(running)) == [1, 1, 2, 2], *members)
@@ -98,7 +98,7 @@ def test_shares_are_as_even_as_those_of_one_home(running: RunningHomes) -> None:
 
 @pytest.mark.parametrize("at", [(1, 1, 1, 1), (1, 2, 3, 2)])
 def test_members_that_come_together_are_one_group(running: RunningHomes, at: tuple[int, ...]) -> None:
-    """None has answers of the other homes yet when the next one asks; those that come later join the same group."""
+    """Members join before the first has the answers of remote homes; later members join the existing group."""
     for home in (1, 2, 3):
         add_queues(running, home, f"q{home}c", f"q{home}d")
     consume = Basic.Consume(queue="orders", arguments=GROUP | SOON)
@@ -118,14 +118,14 @@ def test_members_that_come_together_are_one_group(running: RunningHomes, at: tup
 
 
 def one_at_most(running: RunningHomes, in_force: set[WireChannel]) -> bool:
-    """Whether one member is in force, or none, after those that were cancelled are taken out."""
+    """Return True if at most one uncancelled member is left, with all shares."""
     in_force.difference_update([one for one in in_force if not one.is_silent(0.01)])
     return len(in_force) < 2 and shares(running) == [6] * len(in_force)
 
 
 @pytest.mark.slow
 def test_members_of_one_name_that_come_together_are_one_member_at_most(running: RunningHomes) -> None:
-    """Who loses its name at another home, while it still joins, is in force first and then cancelled, everywhere."""
+    """A member that loses the name while joining at a second home is first accepted, then cancelled at all homes."""
     checker = Checker()
     for _ in range(2):
         channels = [login(running.brokers[home - 1].port).channel() for home in (1, 2)]
@@ -189,7 +189,7 @@ def test_what_waits_for_a_client_goes_back_when_it_cancels(running: RunningHomes
     first.channel.basic_cancel(first.tag)
     soon(lambda: groups(running) == [] or not groups(running)[0]["members"], first)
     second = member(running, 3, "m2", checker)
-    soon(lambda: len(second.queues) == 5, second, settle=True)  # all but that of what the first one holds
+    soon(lambda: len(second.queues) == 5, second, settle=True)  # all but the queue with unsettled messages
     first.acknowledge()
     soon(lambda: not checker.left, first, second, settle=True)
     for one in (first, second, publisher):
@@ -233,7 +233,7 @@ def test_a_member_goes_on_while_a_home_is_down_and_joins_it_again(running: Runni
 
 
 def test_a_member_that_settles_nothing_is_cancelled_once(running: RunningHomes) -> None:
-    """Its share goes to another; what it acknowledges later has no effect."""
+    """The share of the cancelled member is reassigned; late acknowledgements have no effect."""
     checker = Checker()
     hung = member(running, 1, "hung", checker, arguments={"x-handover-timeout": 300})
     publisher = Publisher(running.brokers[0].port, "orders", checker)
@@ -261,7 +261,7 @@ def test_one_that_takes_the_name_of_another_takes_its_place_at_all_homes(running
 
 
 def test_what_another_home_refuses_is_refused(running: RunningHomes) -> None:
-    """Nothing is left of it at the others."""
+    """The refused member leaves nothing at remote homes."""
     with pika.BlockingConnection(pika.URLParameters(running.url(3))) as connection:
         connection.channel().basic_consume("q3a", lambda *_: None)
         for home in (1, 2, 3):
@@ -301,7 +301,7 @@ def test_a_user_is_given_what_it_may_read_of_the_queues_of_all_homes(running: Ru
 
 
 def test_a_token_counts_at_all_homes(tmp_path: Path) -> None:
-    """Not the permissions of a user who is kept here and called as its bearer."""
+    """The permissions of a stored user with the name of the token's bearer do not count."""
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps(KEY_SET))
     with running_homes(2, tmp_path, oauth_resource="rabbit", oauth_keys=str(keys)) as running:
@@ -323,7 +323,7 @@ def test_a_token_counts_at_all_homes(tmp_path: Path) -> None:
 
 
 def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
-    """Weights count over all homes: of six queues one has four, the other two."""
+    """Weights count over all homes: of six queues the members have four and two."""
     checker = Checker()
     members = [
         member(running, 1, "heavy", checker, arguments={"x-group-weight": 2, "x-group-member": "heavy"}),
@@ -338,7 +338,7 @@ def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
 
 @pytest.mark.parametrize("members_at", [(1, 3), (2, 2)])
 def test_streams_at_other_homes_are_read_from_where_the_group_was(running: RunningHomes, members_at: Any) -> None:
-    """Each home keeps the offsets of its own streams; they are shown and set at any home."""
+    """Homes keep the offsets of local streams; every home shows and sets all offsets."""
     for home in (1, 2, 3):
         with pika.BlockingConnection(pika.URLParameters(running.url(home))) as connection:
             channel = connection.channel()

@@ -1,4 +1,4 @@
-"""Consuming from queues of other homes, and what else a channel asks of them."""
+"""Consuming from queues of remote homes, and further methods of channels on remote queues."""
 
 import asyncio
 import contextlib
@@ -195,7 +195,7 @@ async def test_large_bodies_and_a_slow_client(tmp_path: Path) -> None:
 @pytest.mark.parametrize("taken", [1 << 30, 150_000, 0])
 @in_loop
 async def test_many_large_deliveries_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    """They are written from where they were read to, as far as the socket takes them."""
+    """Deliveries are written from the receive buffer, as far as the socket takes the octets."""
     written = []
 
     def write(descriptor: int, octets: bytes | memoryview) -> int:
@@ -270,7 +270,7 @@ async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(
     async with homes(2, tmp_path, consumer_timeout=2) as brokers:
 
         def hold(channel: Any, queue: str, timeout: int, seconds: float) -> bool:
-            """Acknowledge nothing for so long; returns whether the channel is open then."""
+            """Acknowledge nothing for so long; return True if the channel is open afterwards."""
             arguments = {"x-consumer-timeout": timeout} if where == "consumer" else {}
             channel.basic_consume(queue, lambda *delivery: None, arguments=arguments)
             until = time.monotonic() + seconds
@@ -289,7 +289,7 @@ async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(
 async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is_killed_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has ended in order before, and its disk says which messages were delivered until then."""
+    """The last end was clean, and the records on disk name only the deliveries up to then."""
     async with homes(2, tmp_path / "running") as (_, second):
         await declare(second, "q")
         persistent = pika.BasicProperties(delivery_mode=2)
@@ -317,7 +317,7 @@ async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is
 
 @in_loop
 async def test_a_client_that_comes_while_a_home_stops_is_not_served(tmp_path: Path) -> None:
-    """What it were delivered would not be told by the mark of a clean stop."""
+    """The record of a clean stop would not cover deliveries to the client."""
     async with homes(2, tmp_path) as (first, _):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

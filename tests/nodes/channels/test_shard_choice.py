@@ -1,4 +1,4 @@
-"""Consumers of a sharded exchange's name, at several homes of a node: each is given the shard with the fewest."""
+"""Consumers of a sharded exchange's name, at several homes of a node, get the shard with the fewest consumers."""
 
 import asyncio
 from collections import Counter
@@ -36,7 +36,7 @@ async def consume(connection: AbstractConnection) -> None:
 
 
 async def take(message: AbstractIncomingMessage) -> None:
-    """Keep it."""
+    """Keep the question."""
 
 
 def consume_and_go(broker: Broker) -> None:
@@ -47,7 +47,7 @@ def consume_and_go(broker: Broker) -> None:
 
 
 def consumers(brokers: list[Broker]) -> list[int]:
-    """How many each shard has, in order."""
+    """Return the number of consumers per shard, in order."""
     found = {}
     for broker in brokers:
         for name, declared in broker.topology.vhosts["/"].declared.items():
@@ -87,7 +87,7 @@ async def test_consumers_that_come_at_once_are_spread_to_within_one(tmp_path: Pa
 
 @in_loop
 async def test_clients_that_restart_one_by_one_leave_no_shard_unread(tmp_path: Path) -> None:
-    """They come back at any home, as clients do: a shard that is left is the one that is given next."""
+    """The clients reconnect at any home; an abandoned shard is assigned next."""
     async with homes(3, tmp_path) as brokers:
         await sharded(brokers, 6)
         clients = [await connected(brokers[number % 3]) for number in range(6)]
@@ -126,7 +126,7 @@ async def test_a_choice_goes_on_without_the_home_that_chose(tmp_path: Path) -> N
         await sharded(brokers, 6)
         client = await connected(brokers[2])
         choosing = peers_of(brokers[0]).links.handlers
-        choosing[CHOOSE] = lambda link, payload: None  # it takes the question, and ends
+        choosing[CHOOSE] = lambda link, payload: None  # the home receives the question, and ends
         waiting = asyncio.create_task(consume(client))
         await asyncio.sleep(0.05)
         assert not waiting.done()

@@ -1,4 +1,4 @@
-"""Limits of users that count at all homes together."""
+"""Limits of users, counted over all homes together."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Three nodes, and damage in all copies of a home: all that can be read is served, and the rest is named."""
+"""Three nodes, with damage in all copies of a home: readable messages are served, and losses are reported."""
 
 import contextlib
 import subprocess
@@ -24,7 +24,7 @@ NUMBERS = range(FIRST, FIRST + 60)
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[Nodes]:
-    """Three killed nodes, with a copy of home 1 each. A queue there has the messages of all numbers."""
+    """Three killed nodes with copies of home 1, and a queue with the messages of all numbers."""
     with etcd(tmp_path) as members:
         nodes = Nodes(tmp_path, members[0].url, 1)
         try:
@@ -49,12 +49,12 @@ def copies_of(nodes: Nodes) -> list[Path]:
 
 
 def is_noted(copy: Path, position: int) -> bool:
-    """True if a copy has noted that a position is complete."""
+    """Return True if a copy has recorded a position as complete."""
     return Noted.decode((copy / "replica").read_bytes()).mark > position
 
 
 def start(nodes: Nodes) -> None:
-    """Start all nodes; the home's own node last, since it is started once it serves the home."""
+    """Start all nodes; the home's own node last, whose start returns once the home is served."""
     one, *others = nodes.all
     for node in (*others, one):
         node.start()
@@ -80,7 +80,7 @@ def test_the_same_damage_in_all_copies_leaves_the_rest_served_and_named(stopped:
     told = control(stopped, "list_copies").stdout
     assert all(f"{node.node}: " in told for node in stopped.all)
 
-    two.kill()  # another copy is made from the damaged files, as there are no better ones
+    two.kill()  # the next copy is made from damaged files: no better copy exists
     copies_of(stopped)[1].rename(two.data_dir / "lost")
     before = {*stopped.configuration().set}
     two.start()
@@ -110,7 +110,7 @@ def test_different_damage_in_all_copies_stays_until_one_of_them_is_repaired(stop
             found.extend(taken(other, "q"))
         return found == [NUMBERS[10]]
 
-    until(repaired)  # the repaired copy leads, and the others are made again from it
+    until(repaired)  # the repaired copy leads, and the other copies are made again from it
     until(lambda: all((copy / "damaged").exists() for copy in copies_of(stopped)[::2]))
     until(lambda: len(stopped.configuration().set) == 3)
 
@@ -120,7 +120,7 @@ def test_a_damaged_copy_is_led_by_force_where_its_damage_hides_the_end_of_a_segm
     one, two, other = stopped.all
     for copy in copies_of(stopped):
         path, _ = place_of(b"7777810", copy)
-        for at in (20, 52):  # of the segment's opening, which is there twice
+        for at in (20, 52):  # of the segment's opening, which is stored twice
             flip(path, at)
     for node in (two, other):
         node.start()

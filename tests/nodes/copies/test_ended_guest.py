@@ -1,4 +1,4 @@
-"""A home that is served no more leaves nothing in the memory of its process, which goes on."""
+"""The end of a served home frees its memory in a continuing process."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from jumpmq.serving.process import collect_garbage
 
 
 async def served() -> list[weakref.ref[Broker]]:
-    """Brokers that have been served, and ended."""
+    """Brokers served so far, all ended."""
     async with homes(2, durable=False) as brokers:
         gc.freeze()  # as a process does when its own home is served
         return [weakref.ref(broker) for broker in brokers]
@@ -32,7 +32,7 @@ async def test_an_ended_broker_is_freed() -> None:
 
 
 class Endless:
-    """A server of guests whose guests wait for what never comes, as without etcd."""
+    """A server of guests that wait for an event without end, as without etcd."""
 
     async def serve(
         self, copies: NodeCopies, copy: KeptCopy | None, worker: int, epoch: int, until: asyncio.Event

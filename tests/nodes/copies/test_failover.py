@@ -1,4 +1,4 @@
-"""Nodes of a cluster as processes whose homes have copies: a node is lost, and what it had is served by another one."""
+"""Nodes as processes, with copies of homes: after the loss of a node, another node serves the lost home."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ class Nodes:
         asyncio.run(want())
 
     def copied(self, copies: int = 3) -> None:
-        """Have home 1 copied to so many nodes, all of them in the set, and its node take clients again."""
+        """Copy home 1 to so many nodes; wait until the set has all, and the home's node accepts clients."""
         self.want(Wanted.of(NAMES[0], NAMES, copies))
         until(lambda: len(self.configuration().set) == copies)
         served_again(self.all[0])
@@ -81,7 +81,7 @@ class Nodes:
 
 
 class Node(JumpMQ):
-    """A node that may start again by itself."""
+    """A node that may restart by itself."""
 
     @property
     def parameters(self) -> pika.ConnectionParameters:
@@ -97,7 +97,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def served(node: Node, queue: str) -> int:
-    """Wait until a queue can be asked at a node; return the number of its messages."""
+    """Wait until a node answers for a queue; return the number of its messages."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -109,7 +109,7 @@ def served(node: Node, queue: str) -> int:
 
 
 def served_again(node: Node) -> None:
-    """Wait until a node that has started again takes clients."""
+    """Wait until a restarted node accepts clients."""
     until(lambda: accepts_clients(node.parameters.port))
 
 
@@ -152,13 +152,13 @@ def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_retu
     value = three.configuration()
     assert node_of(value.leader) != NAMES[0] and value.seat == NAMES[0]
     published(two, "q", range(300, 400))
-    one.start()  # it is there once it leads again
+    one.start()  # start() returns once the node leads again
     assert node_of(three.configuration().leader) == NAMES[0]
     os.killpg(one.pid, signal.SIGSTOP)
     until(lambda: node_of(three.configuration().leader) != NAMES[0])
     os.killpg(one.pid, signal.SIGCONT)
     until(lambda: "the process starts again" in one.log.read_text())
-    assert "was started later" not in one.log.read_text()  # as where two processes have one data directory
+    assert "was started later" not in one.log.read_text()  # the error of two processes with one data directory
     assert taken(two, "q") == list(range(400))
 
 
@@ -183,7 +183,7 @@ def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one.stop()
     until(lambda: node_of(three.configuration().leader) != NAMES[0])
     assert served(other, "q") == 50
-    two.kill()  # two of three are gone: nothing is confirmed before one of them is back
+    two.kill()  # two of three are gone: nothing is confirmed until one of the two is back
     one.start()
     assert served(other, "q") == 50
     assert taken(other, "q") == list(range(50))
@@ -213,14 +213,14 @@ def test_a_node_whose_disk_is_lost_is_filled_from_copies(three: Nodes) -> None:
     before = three.configuration().leader
     one.kill()
     shutil.rmtree(one.data_dir)
-    one.start()  # it is there once it leads again
+    one.start()  # start() returns once the node leads again
     value = three.configuration()
     assert node_of(value.leader) == NAMES[0] and value.leader != before and len(value.set) == 3
     assert taken(two, "q") == list(range(200))
 
 
 def place_of(body: bytes, directory: Path) -> tuple[Path, int]:
-    """Where the log of a copy has a message's body."""
+    """Return the position of a message's body in the log of a copy."""
     for path in (directory / "log").glob("*.log"):
         if (at := path.read_bytes().find(body)) >= 0:
             return path, at
@@ -251,7 +251,7 @@ def test_damage_of_a_follower_and_of_the_leader_is_mended_from_other_copies(thre
     assert (copy / "damaged" / "log").is_dir()
 
     one.stop()
-    one.start()  # it is there once it leads again, and has the messages on its disk only
+    one.start()  # start() returns once the node leads again, with the messages on disk only
     flip(*place_of(b"7777810", one.data_dir))
     before, found = {*three.configuration().set}, list[int]()
 
@@ -273,7 +273,7 @@ def test_a_damaged_log_is_noticed_while_a_copy_is_filled_from_it(three: Nodes) -
     three.copied()
     published(one, "q", numbers)
     one.stop()
-    one.start()  # it is there once it leads again, with a new segment of the log
+    one.start()  # start() returns once the node leads again, with a new segment of the log
     two.kill()
     until(lambda: len(three.configuration().set) == 2)
     shutil.rmtree(copy)
@@ -292,7 +292,7 @@ def test_a_leader_with_damage_serves_on_until_copies_are_to_spare(three: Nodes) 
     three.copied()
     published(one, "q", numbers)
     one.stop()
-    one.start()  # it is there once it leads again, and has the messages on its disk only
+    one.start()  # start() returns once the node leads again, with the messages on disk only
     two.kill()
     until(lambda: len(three.configuration().set) == 2)
     flip(*place_of(b"7777810", one.data_dir))
@@ -313,7 +313,7 @@ def test_damage_of_a_stream_is_noticed_while_a_copy_is_filled_from_it(three: Nod
     three.copied()
     published(one, "s", numbers, {"x-queue-type": "stream"})
     one.stop()
-    one.start()  # it is there once it leads again, with a new segment of the log
+    one.start()  # start() returns once the node leads again, with a new segment of the log
     two.kill()
     until(lambda: len(three.configuration().set) == 2)
     shutil.rmtree(copy)
@@ -346,7 +346,7 @@ def test_the_last_copy_serves_by_force_where_all_others_are_lost(three: Nodes) -
     published(one, "q", range(150, 200))
     last.kill()
     until(lambda: len(three.configuration().set) == 2)
-    published(one, "q", range(200, 300))  # the last copy lacks these
+    published(one, "q", range(200, 300))  # the last copy lacks these messages
     refused = forced(last, three.url)
     assert (refused.returncode, "runs, and has all confirmed messages of home 1" in refused.stderr) == (1, True)
     for node in (one, two):
@@ -362,7 +362,7 @@ def test_the_last_copy_serves_by_force_where_all_others_are_lost(three: Nodes) -
     assert served(last, "q") == 200
     assert "node 'n3@host' runs: stop the node first" in forced(last, three.url).stderr
     published(last, "q", range(300, 350))
-    one.start()  # its disk is new: it is there once it leads again
+    one.start()  # the disk is new: start() returns once the node leads again
     value = three.configuration()
     assert node_of(value.leader) == NAMES[0] and len(value.set) == 2
     assert taken(one, "q") == [*range(200), *range(300, 350)]
@@ -483,7 +483,7 @@ def test_a_stream_that_moves_to_a_home_with_copies_is_in_all_of_them(three: Node
     def stands() -> bool:
         try:
             shown = client.get("queues", "/", "s")
-        except Refusal:  # its home begins just now
+        except Refusal:  # the stream's home is starting
             return False
         return {"moving_to", "moving_from"}.isdisjoint(shown) and shown["node"] == NAMES[0]
 
@@ -491,7 +491,7 @@ def test_a_stream_that_moves_to_a_home_with_copies_is_in_all_of_them(three: Node
     if killed_while_it_moves:
         one.start()
         assert len(three.configuration().set) == 3
-    two.kill()  # that it came from has no more to say
+    two.kill()  # the old node of the stream is no longer needed
     published(other, "s", range(300, 310), arguments)
     one.kill()
     two.start()

@@ -1,4 +1,4 @@
-"""`jumpmq force-leader`, killed at each of its steps: called again, it succeeds, and tells the loss again."""
+"""`jumpmq force-leader`, killed at every step: a second call succeeds, and reports the loss again."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def _configuration(url: str) -> Configuration:
 
 @pytest.fixture
 def last(tmp_path: Path) -> Iterator[list[str]]:
-    """The arguments of `jumpmq force-leader` for a copy that may lack commits. All better copies are lost."""
+    """Return arguments of `jumpmq force-leader` for a copy that may lack commits, with all better copies lost."""
     directory = tmp_path / "data"
     opened = Opened(directory)
     opened.store.append(1, make_messages(1, 30))

@@ -32,7 +32,7 @@ def _publish(cluster: Cluster, at: int, queue: str) -> None:
 
 
 def _refusal(cluster: Cluster, node: str, at: int, *options: str) -> str:
-    """Return the command's refusal, and expect it from the API as well, before or after: a lease may end between."""
+    """Return the command's refusal, which the API gives too, before or after: a lease may end in between."""
     query = "?accept-loss=true" if options else ""
 
     def reason() -> str:
@@ -48,7 +48,7 @@ def _refusal(cluster: Cluster, node: str, at: int, *options: str) -> str:
 
 
 def _starts(cluster: Cluster, started: threading.Event, over: threading.Event) -> None:
-    """Start the third node, which opens no port while no copy of its home can serve, and ends with this thread."""
+    """Start the third node in a thread; without a serving copy of its home the node opens no port."""
     cluster.nodes[2].start()
     started.set()
     over.wait()

@@ -1,4 +1,4 @@
-"""Homes of other nodes that a process serves."""
+"""Homes of remote nodes, served by a local process."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Changes of copies and nodes, with the process that makes the changes killed after each write to etcd: the command,
-repeated, finishes, and no confirmed message is lost.
+"""Changes of copies and nodes, with the changing process killed after every write to etcd.
+
+The repeated command finishes, and no confirmed message is lost.
 """
 
 import sys
@@ -21,7 +22,7 @@ pytestmark = [needs_etcd, pytest.mark.slow]
 ONE, TWO, THREE = NODES
 
 STEPS = 5.0
-"""Seconds in which the leader writes the steps of a change, in case that it has as many."""
+"""Seconds for the leader to write all steps of a change."""
 
 KILLED = """
 import base64, os, signal
@@ -54,14 +55,14 @@ main()
 
 
 class Killed(JumpMQ):
-    """A node that is killed after a number of writes of a key in etcd."""
+    """A node killed after a number of writes of a key in etcd."""
 
     @property
     def command(self) -> list[str]:
         return [sys.executable, "-c", KILLED]
 
     def after(self, prefix: str, count: int = 1) -> None:
-        """Kill the node after so many writes of a key that begins with a prefix."""
+        """Kill the node after so many writes of keys with a prefix."""
         (self.directory / "new").write_text(f"{prefix} {count}")
         (self.directory / "new").rename(self.directory / "kill")
 
@@ -70,7 +71,7 @@ class Killed(JumpMQ):
         return self._process is None or self._process.poll() is not None
 
     def again(self) -> None:
-        """Start the killed node; return before its ports are open, which may wait for its home."""
+        """Start the killed node; return before the ports are open, which may wait for the home."""
         (self.directory / "kill").unlink(missing_ok=True)
         self.kill()
         serve = ["serve", "--data-dir", str(self.data_dir), "--node", self.node]
@@ -106,8 +107,8 @@ def _node(cluster: Cluster, number: int) -> Killed:
 
 
 def _repeated(cluster: Cluster, *command: str, writes: int) -> None:
-    """Give a command to the second node, which is killed after its write, and again with the leader of home 1 killed
-    after its first write, then after two, and so on. At last let the command finish.
+    """Repeat a command with the second node killed after its write, then with the leader of home 1 killed
+    after one write, two, and so on. At last let the command finish.
     """
     _killed(cluster, "wanted/1", *command)
     for count in range(1, writes + 1):
@@ -126,7 +127,7 @@ def _repeated(cluster: Cluster, *command: str, writes: int) -> None:
 
 
 def _finishes(cluster: Cluster, *command: str) -> bool:
-    """Give a command; if another node than its own serves the home, let the home return."""
+    """Give a command; then return the home to the home's own node, if necessary."""
     if cluster.control(*command, at=1).returncode != 0:
         _returns(cluster)
         return False
@@ -138,7 +139,7 @@ def _returns(cluster: Cluster) -> bool:
 
 
 def _killed(cluster: Cluster, prefix: str, *command: str) -> None:
-    """Give a command to the second node, which is killed after the write of a key, and start the node again."""
+    """Give a command to the second node, which is killed after the write of a key, and restart the node."""
     node = _node(cluster, 1)
     node.after(prefix)
     assert cluster.control(*command, at=1).returncode != 0

@@ -1,4 +1,4 @@
-"""What a process observes of a home's copies: ages of lags, and changes by configuration."""
+"""Observations of a home's copies: ages of lags, and changes by configuration."""
 
 from jumpmq.nodes.copies.observed import ObservedCopies
 from jumpmq.replication.configuration import Configuration

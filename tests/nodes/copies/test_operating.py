@@ -1,4 +1,4 @@
-"""Copies as operators see and change them: jumpmqctl and the management API, at three nodes with a real etcd."""
+"""Copies in jumpmqctl and the management API, at three nodes with a real etcd."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ NODES = ["one@host", "two@host", "three@host"]
 
 
 class Cluster:
-    """Three nodes, which keep their ports when they start again."""
+    """Three nodes with fixed ports."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.etcd = url
@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def answered(ask: Callable[[], bool]) -> bool:
-    """False while nothing answers, as while a process starts again."""
+    """Return False without an answer, as while a process restarts."""
     try:
         return ask()
     except (requests.RequestException, AssertionError):
@@ -220,7 +220,7 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
 
 
 def _members_are_changed(cluster: Cluster) -> None:
-    """Change the members of home 1, which has all nodes, by RabbitMQ's verbs."""
+    """Change the members of home 1, copied to all nodes, by RabbitMQ's commands."""
     head = "home\tmembers\tqueues\tresult\n"
     assert cluster.output("-q", "grow", "two@host", "even") == ""
     assert cluster.output("-q", "grow", "two@host", "all", "--queue-pattern", "^none$") == ""
@@ -268,7 +268,7 @@ def _members_are_changed(cluster: Cluster) -> None:
 
 
 def _copies_are_compared(cluster: Cluster) -> None:
-    """Compare the copies of home 1, before and after an octet of one of them is damaged, which is mended again."""
+    """Compare the copies of home 1, before and after the damage of an octet, and its repair."""
     assert cluster.ask("GET", "copies/1/check") == (
         404,
         {"error": "not_found", "reason": "no comparison of home 1's copies was begun at this node"},
@@ -309,7 +309,7 @@ def _copies_are_compared(cluster: Cluster) -> None:
 
 
 def _queues_are_where_there_are_copies(cluster: Cluster) -> None:
-    """Declare queues that ask for copies at node three, whose home has one."""
+    """Declare queues with a minimum number of copies at node three, whose home has one copy."""
     for kind, argument in (("quorum", "x-quorum-initial-group-size"), ("stream", "x-initial-cluster-size")):
         for count, node in ((1, "three@host"), (3, "one@host"), (5, "one@host")):
             body = {"durable": True, "arguments": {"x-queue-type": kind, argument: count}}
@@ -330,7 +330,7 @@ def test_a_lost_node_is_forgotten_once_its_queues_have_moved(cluster: Cluster) -
     status, refusal = cluster.ask("DELETE", "nodes/one@host", at=1)
     assert status == 400
     assert "serves its home 1 (durable queues: 2): drain node 'one@host' first" in refusal["reason"]
-    until(lambda: "served_by" in cluster.ask("GET", "nodes/one@host", at=2)[1]["workers"][0])  # its figures are there
+    until(lambda: "served_by" in cluster.ask("GET", "nodes/one@host", at=2)[1]["workers"][0])  # its metrics are there
     refused = cluster.control("forget_cluster_node", "one@host", at=2)
     assert (refused.returncode, refused.stderr) == (69, f"Error:\n{refusal['reason']}\n")
     count = cluster.ask("GET", "queues/%2F/q", at=1)[1]["messages"]

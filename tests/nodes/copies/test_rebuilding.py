@@ -1,4 +1,4 @@
-"""etcd has lost its data: homes with copies go on with a copy that has all that was confirmed."""
+"""After the loss of etcd's data, homes with copies continue with a copy of all confirmed messages."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ pytestmark = [needs_etcd, pytest.mark.several, pytest.mark.slow]
 
 
 def lose_all(url: str) -> None:
-    """Have etcd forget the cluster."""
+    """Delete the cluster's keys in etcd."""
 
     async def lose() -> None:
         client = Etcd([url])
@@ -26,7 +26,7 @@ def lose_all(url: str) -> None:
 
 
 def begin(node: Node) -> threading.Event:
-    """Start a node that takes clients later; returns what is set then."""
+    """Start a node in a thread, without waiting; return the event of its first accepted client."""
     started = threading.Event()
 
     def run() -> None:
@@ -47,7 +47,7 @@ def test_a_home_goes_on_with_a_copy_that_has_all(three: Nodes) -> None:
     one, two, other = three.all
     published(one, "q", range(50))
     three.copied()
-    one.kill()  # what it has is older than what the others have, from now on
+    one.kill()  # from now on this node's copy is older than the other copies
     assert served(two, "q") == 50
     published(two, "q", range(50, 120))
     before = three.configuration()

@@ -1,4 +1,4 @@
-"""Racks of nodes, and nodes that are away for long: others get their copies."""
+"""Racks of nodes, and long absences of nodes: replacement nodes get the copies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ RACKS = {"a": "left", "b": "left", "c": "right", "d": "right"}
 
 
 def configured(*members: str, leader: str = "a", set: str = "") -> Configuration:
-    """A configuration whose set has the nodes named by letters, all members unless given."""
+    """Return a configuration whose set has the nodes named by letters, by default all members."""
     replicas = tuple(f"{one}.disk" for one in set or members)
     return Configuration(
         v=1, log="log", seat="a", copies=3, min=2, members=members, epoch=1, leader=f"{leader}.disk", set=replicas
@@ -59,7 +59,7 @@ def test_the_seat_keeps_its_place_and_another_node_stands_in() -> None:
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[Nodes]:
-    """Four nodes in two racks, each of whose homes has two copies."""
+    """Four nodes in two racks; every home has two copies."""
     with etcd(tmp_path) as members:
         nodes = Nodes.__new__(Nodes)
         nodes.url, nodes.all = members[0].url, []
@@ -107,7 +107,7 @@ def test_lost_nodes_are_replaced_and_a_seat_that_returns_gets_its_home_back(four
 @pytest.mark.several
 @pytest.mark.slow
 def test_a_home_below_min_goes_on_with_a_copy_at_another_node(four: Nodes) -> None:
-    """Its last copy leads, confirms nothing and serves nothing before a second one is filled from it."""
+    """The last copy leads, and confirms and serves nothing until a second copy is filled."""
     one, two, three, last = four.all
     published(one, "q", range(50))
     client = ManagementClient(f"http://guest:guest@127.0.0.1:{last.http_port}", 60.0)

@@ -1,4 +1,4 @@
-"""Rounds of a cluster with copies, and what judges them."""
+"""Rounds of a cluster with copies, and the judgement of the recorded history."""
 
 from typing import Any
 

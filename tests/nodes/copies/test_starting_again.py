@@ -1,4 +1,4 @@
-"""A process that starts again in place, as its home is to have copies."""
+"""A process restarts in place when its home begins to have copies."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ pytestmark = [needs_etcd, pytest.mark.several]
 
 
 def copied(url: str) -> None:
-    """Have home 1 get copies."""
+    """Request copies of home 1."""
     wanted = Wanted.of("n1@host", ["n1@host", "n2@host"], 2)
 
     async def want() -> None:
@@ -49,15 +49,15 @@ def test_a_worker_that_starts_again_is_no_failure(tmp_path: Path) -> None:
         served_again(node)
         worker = next(pid for pid in children(node.pid) if pid not in spares(node))
         os.kill(worker, signal.SIGKILL)
-        until(lambda: len(spares(node)) == 2 and worker not in children(node.pid))  # one of which is the worker
+        until(lambda: len(spares(node)) == 2 and worker not in children(node.pid))  # one of the two is the worker
         served_again(node)
         assert node.stop() == 0
 
 
 def spares(node: Node) -> list[int]:
-    """Processes of a node that were started before they were needed."""
+    """Return the process ids of a node's spare processes."""
     found = []
     for pid in children(node.pid):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             found += [pid] if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\0spare\0") else []
     return found

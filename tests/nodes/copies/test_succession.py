@@ -1,4 +1,4 @@
-"""Leadership returns to a seat that keeps it, and hourly at most to one that loses it again and again."""
+"""Leadership returns to a stable preferred node, and at most hourly to a node with repeated losses."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ def led(node: str, epoch: int) -> Configuration:
 
 
 def seen(*changes: tuple[float, str], asked: str = "", resigned: bool = False) -> Returns:
-    """What a node has seen: leaders, and when they came."""
+    """Return the state of a node that observed the given leaders, with times."""
     returns = Returns()
     for number, ((_, before), (at, node)) in enumerate(pairwise([(0.0, "a"), *changes]), 1):
         returns.see(led(before, number), led(node, number + 1), asked, at, resigned=resigned)

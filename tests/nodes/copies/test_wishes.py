@@ -1,4 +1,4 @@
-"""Wishes for copies that several nodes write at the same time: none is lost."""
+"""No request for copies is lost if several nodes write at once."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_members_that_two_nodes_add_at_once_are_both_added(cluster: Cluster) -> None:
-    """Each node changed the wish as last seen there, and overwrote the other's."""
+    """Regression: every node changed the request as last seen locally, and overwrote concurrent changes."""
     for node in cluster.nodes:
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) as connection:
             connection.channel().queue_declare(f"of {node.node}", durable=True)

@@ -1,4 +1,4 @@
-"""A disk of definitions: a crash loses the part that is not synced."""
+"""A disk of definitions: a crash loses the unsynced part."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from jumpmq.store.changes import Definitions
 
 
 class Disk:
-    """Records, those that are committed and those that are not yet; the journal of a topology."""
+    """Committed and uncommitted records; the journal of a topology."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Any] = {}
@@ -35,7 +35,7 @@ class Disk:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is not committed."""
+        """Return True if records are uncommitted."""
         return bool(self._staged)
 
     def when_done(self, then: Callable[[], None]) -> None:
@@ -50,17 +50,17 @@ class Disk:
             then()
 
     def lose(self) -> None:
-        """The process was killed: what was not committed is gone."""
+        """Drop all uncommitted records, as a kill does."""
         self._staged.clear()
         self._waiting.clear()
 
     @property
     def applied(self) -> int:
-        """The number of the last change whose effect is committed; -1 where there are no definitions."""
+        """Return the number of the last change with a committed effect; -1 without definitions."""
         return int(self.kept.get(("applied", ""), -1))
 
     def replace(self, records: list[tuple[str, str, Any]]) -> None:
-        """Replace the kept definitions by these, in order."""
+        """Replace the kept definitions by the given records, in order."""
         for kind, key in self.kept:
             self.delete(kind, key)
         for record in records:

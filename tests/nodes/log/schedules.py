@@ -1,4 +1,4 @@
-"""Schedules of simulations: what the scheduler may choose, for hypothesis and for a plain generator of numbers."""
+"""Schedules of simulations: the scheduler's choices, for hypothesis and for a plain generator of numbers."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ Schedule = Sequence[Step]
 
 
 def steps_of(choices: Sequence[Choice]) -> st.SearchStrategy[Step]:
-    """Hypothesis's strategy for one of the possible steps."""
+    """Return hypothesis's strategy for one of the possible steps."""
     return st.one_of(*(st.tuples(st.just(name), *map(st.sampled_from, of)) for name, *of in choices))
 
 
 def drawn(choices: Sequence[Choice], most: int, seed: int) -> list[Step]:
-    """A schedule of so many steps at most, the same for the same seed: a hundred times as fast as hypothesis's."""
+    """Return a schedule of at most so many steps, fixed by the seed: a hundred times as fast as hypothesis's."""
     choose = random.Random(seed)
     steps = []
     for _ in range(choose.randint(1, most)):
@@ -31,7 +31,7 @@ def drawn(choices: Sequence[Choice], most: int, seed: int) -> list[Step]:
 
 
 def shortest(fails: Callable[[Schedule], bool], steps: Schedule) -> Schedule:
-    """What is left of a schedule that fails, if all is left out without which it still fails."""
+    """Return a failing schedule without all steps unnecessary for the failure."""
     size = max(1, len(steps) // 2)
     while True:
         place = 0

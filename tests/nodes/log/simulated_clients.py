@@ -1,7 +1,8 @@
-"""Clients of several homes declare, delete, bind and look at the same few queues at once, whatever breaks: what each is
-answered could have come from one broker, which served them one after the other.
+"""Clients of several homes use the same few queues at once, under any failure.
 
-The logs are those of workers and of a cluster, under the simulations that schedule all that happens to them.
+The clients declare, delete, bind and look. Their answers could have come from one broker, which served one
+client after the other. The logs are the logs of workers and of a cluster, under the simulations that schedule
+all events.
 """
 
 from collections import defaultdict
@@ -44,7 +45,7 @@ LIMITS = {limit: Arguments([Field("x-max-length", "l", limit)]) for limit in (1,
 
 
 class Queue(NamedTuple):
-    """A queue that there is: which declaration has made it, its limit, and whether it is bound."""
+    """A declared queue: declaration, limit, and True if bound."""
 
     made_by: str
     limit: int
@@ -77,7 +78,7 @@ def look(state: State) -> tuple[State, State]:
 
 
 class Home(Protocol):
-    """What a simulation has of a process."""
+    """The interface of a simulated process."""
 
     @property
     def home(self) -> int: ...
@@ -86,7 +87,7 @@ class Home(Protocol):
 
 
 class Reader(Home, Protocol):
-    """Where clients look: what they are told is on its disk before."""
+    """A reading client of a home; an answer waits until the home's state is on disk."""
 
     @property
     def disk(self) -> Disk: ...
@@ -98,10 +99,10 @@ Homes = Mapping[int, Home]
 
 
 class Clients:
-    """What clients ask of the homes of a simulation, and are answered.
+    """Requests of clients to the homes of a simulation, and their answers.
 
     Attributes:
-        on_answer: called with a queue's name when a change of it was answered.
+        on_answer: called with a queue's name after the answer to a change of the queue.
 
     Args:
         homes: the processes where clients look.
@@ -109,15 +110,15 @@ class Clients:
 
     def __init__(self, homes: Callable[[], Iterable[Home]]) -> None:
         self._homes = homes  # where clients look
-        self._seen: list[tuple[int, Operation]] = []  # looks at a state that is not everywhere yet, with its number
+        self._seen: list[tuple[int, Operation]] = []  # number of the read of a state that is not everywhere yet
         self.on_answer: Callable[[str], None] = lambda name: None
         self.history: dict[str, list[Operation]] = defaultdict(list)
         self._now = 0
-        self._answered_at = 0  # when the last change was answered
-        self._lacks: dict[Home, int] = {}  # the last change for whose answer a process was not waited for
+        self._answered_at = 0  # time of the last answer to a change
+        self._lacks: dict[Home, int] = {}  # the last change answered without waiting for a process
 
     def use(self, process: Reader, kind: int, name: str, links: Callable[[], Links], homes: Homes) -> None:
-        """Have a client of a home do something.
+        """Perform an operation of a home's client.
 
         Args:
             links: the links that are up, by home.
@@ -153,7 +154,7 @@ class Clients:
         def answered() -> None:
             answer = _answer_of(pending)
             if answer == MetadataTimeout.__name__:
-                return  # what becomes of it is not told
+                return  # its outcome is not reported
             self._end_looks()
             operation.answer, operation.ended = answer, self._time()
             operation.changes = operation.answer == "ok"
@@ -166,9 +167,9 @@ class Clients:
         pending.then(answered)
 
     def look(self, process: Reader, name: str) -> None:
-        """A client looks at what its home knows, which has all that was answered before, and more perhaps.
+        """Read a home's state, which includes everything answered before, and possibly more.
 
-        What was not answered yet another home may lack: until all have it, other looks are at the same time.
+        Other homes may lack unanswered changes: until all have them, other reads are concurrent.
         """
         topology = process.topology
         assert topology is not None
@@ -193,7 +194,7 @@ class Clients:
             self._seen.append((applied, operation))
             self._end_looks()
 
-        if process.disk.is_behind:  # an answer leaves when what it may tell of is on disk
+        if process.disk.is_behind:  # an answer leaves once the state behind it is on disk
             process.disk.when_done(answered)
         else:
             answered()
@@ -235,7 +236,7 @@ WORKERS_CHOICES = [*USES * len(workers.CHOICES) * 2, *workers.CHOICES]
 
 
 class Nodes(cluster.World):
-    """A cluster with clients, who look everywhere when one of them is answered, and when a process begins to serve."""
+    """A cluster whose clients read everywhere after each answer, and when a process begins to serve."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +268,7 @@ class Nodes(cluster.World):
     def use(self, home: int, kind: int, name: str) -> None:
         process = self.processes.get(home)
         if process is not None and process.serves:
-            self.clients.use(process, kind, name, dict, {})  # what is answered, all know that serve
+            self.clients.use(process, kind, name, dict, {})  # known to all serving processes
 
 
 def play_nodes(steps: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""The log of a cluster under simulated etcd, links, disks and crashes, hypothesis as the scheduler.
+"""The log of a cluster under simulated etcd, links, disks and crashes, with hypothesis as the scheduler.
 
 What the scheduler may do: ask for a change at a home, have a home send its next entry to etcd, let what was sent take
 effect there (late, twice, never), have a home read some entries, let a record arrive on a link, break links at both
@@ -44,12 +44,12 @@ ALL = range(1, HOMES + 1)
 NODES = {1: "one@host", 2: "two@host", 3: "three@host"}
 
 NEVER = 1 << 60
-"""An entry that does not come."""
+"""A number higher than every entry."""
 
 
 @cache
 def first_records() -> list[tuple[str, str, Any]]:
-    """What the cluster begins with; not to be changed."""
+    """Return the cluster's first records; not to be changed."""
     topology = Topology("", home=0, shared=True)
     topology.apply(AddVirtualHost("/"))
     topology.applied = 0
@@ -57,11 +57,11 @@ def first_records() -> list[tuple[str, str, Any]]:
 
 
 Said = int | tuple[int, str]
-"""What is on its way on a link: which entry was applied last, or an entry, with its number."""
+"""Content of a link: the number of the last applied entry, or an entry with its number."""
 
 
 class Process:
-    """A home that runs."""
+    """A running home."""
 
     def __init__(self, world: "World", home: int) -> None:
         self.world, self.home = world, home
@@ -81,10 +81,10 @@ class Process:
         )
         self.topology.order_by(self.log)
         self.log.listen(on_applied=self.applied)
-        self.links: dict[int, deque[Said]] = {}  # what is on its way here, by the home that sent it
-        self.early: dict[int, str] = {}  # entries that came before others, by number
-        self.alive: set[int] = set()  # the homes that live, as far as it knows
-        self.begins_with = len(world.entries)  # it serves when it has applied these, which it reads once it is alive
+        self.links: dict[int, deque[Said]] = {}  # records in transit to this process, by sending home
+        self.early: dict[int, str] = {}  # entries received before their predecessors, by number
+        self.alive: set[int] = set()  # homes alive, as known here
+        self.begins_with = len(world.entries)  # the process serves after applying these entries
         self.topology.propose(AddHome(home, NODES[home]))
 
     @property
@@ -92,7 +92,7 @@ class Process:
         return self.log.applied >= self.begins_with
 
     def take(self, number: int, entry: str) -> None:
-        """Apply an entry, and those behind it that came before it; what was asked for here is told over links."""
+        """Apply an entry, and the entries already received behind it; report local changes over links."""
         if number > self.log.entry:
             self.early[number] = entry
         while (following := self.early.pop(self.log.entry + 1, None)) is not None:
@@ -108,28 +108,28 @@ class Process:
             self.tell(asker, self.log.applied)
 
     def tell(self, home: int, said: Said) -> None:
-        """Send something on a link; what has no such link at the other end is lost."""
+        """Send a record on a link; without the link at the other end the record is lost."""
         there = self.world.processes.get(home)
         if there is not None and self.home in there.links:
             there.links[self.home].append(said)
 
     def part(self, home: int) -> None:
-        """A link turns out to be broken."""
+        """A link breaks at this end."""
         if home in self.links:
             del self.links[home]
             self.log.everywhere.left(home)
 
 
 class World:
-    """etcd, all processes, and what was asked for."""
+    """etcd, all processes, and the requested changes."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []  # as JSON
-        self.snapshot = 0, json.dumps(first_records())  # after which entry, and the records
-        self.floor = 1  # the first entry that is kept
+        self.snapshot = 0, json.dumps(first_records())  # number of the covered entry, and the records
+        self.floor = 1  # number of the first kept entry
         self.sent: list[tuple[int, str]] = []  # to etcd, on the way
-        self.alive: set[int] = set()  # the homes that etcd takes for alive
-        self.said: dict[int, int] = {}  # what homes have said there to have applied
+        self.alive: set[int] = set()  # homes alive in etcd
+        self.said: dict[int, int] = {}  # applied entries, as homes recorded them in etcd
         self.disks = {home: Disk() for home in ALL}
         self.processes: dict[int, Process] = {}
         self.boots = self.count = 0
@@ -146,7 +146,7 @@ class World:
         if self.digests.setdefault(log.applied, digest) != digest:
             self.wrong.append(f"{who} has another digest after entry {log.applied}")
 
-    # --- what the scheduler may do ---
+    # --- choices of the scheduler ---
 
     def start(self, home: int) -> None:
         if home not in self.processes:
@@ -157,18 +157,18 @@ class World:
             self.processes[home] = Process(self, home)
 
     def kill(self, home: int) -> None:
-        """A process ends, which the other ends of its links notice."""
+        """End a process; its peers notice."""
         self.vanish(home)
         for other in self.processes.values():
             other.part(home)
 
     def vanish(self, home: int) -> None:
-        """A process ends, or its machine does, and no link tells of it."""
+        """End a process or its machine; no link notices."""
         if self.processes.pop(home, None) is not None:
             self.disks[home].lose()
 
     def compact(self, kept: int) -> None:
-        """Somebody makes a snapshot of the log, of which a few entries are kept."""
+        """Compact the log: make a snapshot, and keep a few entries."""
         entry, records = self.snapshot
         topology = Topology("", home=0, shared=True)
         topology.restore(json.loads(records))
@@ -187,24 +187,24 @@ class World:
         self.floor = max(self.floor, log.entry + 1 - kept)
 
     def expire(self, home: int) -> None:
-        """etcd has not heard of a home for long enough, which may live: then it promises nothing till it knows that."""
+        """Expire a home's lease in etcd; a living home promises nothing until aware of the expiry."""
         self.alive.discard(home)
         if process := self.processes.get(home):
             process.begins_with = NEVER
 
     def announce(self, home: int) -> None:
-        """A home sees that etcd has taken it for dead."""
+        """Announce a home again after its lease has expired in etcd."""
         if (process := self.processes.get(home)) and home not in self.alive:
             self.alive.add(home)
             process.begins_with = len(self.entries)
 
     def say(self, home: int) -> None:
-        """A home says in etcd what it has applied."""
+        """Record a home's applied entry in etcd."""
         if process := self.processes.get(home):
             self.said[home] = process.log.applied
 
     def hear(self, home: int) -> None:
-        """A home looks into etcd for who lives, and what they say to have applied."""
+        """Read the live homes, and the applied entries, from etcd."""
         if process := self.processes.get(home):
             process.alive = set(self.alive)
             process.log.everywhere.look()
@@ -231,7 +231,7 @@ class World:
         self.drop(peer, home)
 
     def drop(self, home: int, peer: int) -> None:
-        """A link breaks, which only one end notices."""
+        """Break a link; only one end notices."""
         if (here := self.processes.get(home)) is not None:
             here.part(peer)
 
@@ -245,13 +245,13 @@ class World:
                 here.take(*said)
 
     def send(self, home: int) -> None:
-        """A home sends an entry to etcd, for the place where it knows the log to end."""
+        """Send a home's next entry to etcd, for the end of the log as known there."""
         process = self.processes.get(home)
         if process and (entry := process.log.to_append()) is not None:
             self.sent.append((process.log.entry + 1, json.dumps(entry)))
 
     def land(self, which: int) -> None:
-        """What was sent takes effect, if the log ends there; perhaps long after it was sent."""
+        """Apply a sent entry in etcd, if the log ends at the entry's place; possibly long after the sending."""
         if self.sent:
             number, entry = self.sent.pop(which % len(self.sent))
             if number == len(self.entries) + 1:
@@ -264,10 +264,10 @@ class World:
     def read(self, home: int, count: int) -> None:
         process = self.processes.get(home)
         if process:
-            process.alive = set(self.alive)  # who lives is read with the entries
+            process.alive = set(self.alive)  # the live homes are read with the entries
             process.log.go_on()
             first = process.log.entry
-            if first + 1 < self.floor:  # it was away for too long, and begins again
+            if first + 1 < self.floor:  # the process was away for too long, and restarts
                 self.kill(home)
                 self.start(home)
                 return
@@ -275,7 +275,7 @@ class World:
                 process.take(number, entry)
 
     def stand_still(self, home: int) -> None:
-        """A home has not heard of etcd for long enough."""
+        """Suspend a home after a long time without etcd."""
         if process := self.processes.get(home):
             process.log.stand_still(STANDS_STILL)
 
@@ -294,7 +294,7 @@ class World:
             case 2:
                 shards = {"shards-per-node": self.count % 3 + 1}
                 change = SetPolicy("/", "p", f"^n{self.count // 2}$", shards, 0, "exchanges")
-            case _:  # often refused: the queue or the exchange may not be there
+            case _:  # often refused: the queue or the exchange may be missing
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
         pending = process.topology.propose(change, limited=self.count % 2 == 0)
         self.asked.append((process, pending))
@@ -311,7 +311,7 @@ class World:
                 self.wrong.append(f"{name} was accepted, and home {home} does not know it")
 
     def go_on(self, home: int) -> None:
-        """All that is on its way arrives, and what a home asks for is answered, if nothing broken is in the way."""
+        """Deliver all records in transit, and answer requests of homes, unless a failure prevents the delivery."""
         for other in ALL:
             self.announce(other)
         self.send(home)
@@ -346,7 +346,7 @@ class World:
                 break
 
     def _is_quiet(self) -> bool:
-        """Whether everything has arrived everywhere, and nothing is asked for."""
+        """Return True if every record has arrived everywhere, and no request is open."""
         processes, last = self.processes.values(), len(self.entries)
         waiting = any(one.log.to_append() is not None or any(one.links.values()) for one in processes)
         return not waiting and all(one.log.entry == last for one in processes)
@@ -391,10 +391,10 @@ STEPS = st.lists(STEP, max_size=100)
 
 
 def play(steps: Schedule) -> None:
-    """Have a world go through these steps, and then be well again.
+    """Run a world through the given steps, and then mend all.
 
     Raises:
-        AssertionError: something is wrong.
+        AssertionError: a check fails.
     """
     world = World()
     world.heal()

@@ -1,9 +1,9 @@
-"""The common log under simulated links, disks and crashes, hypothesis as the scheduler; the log is the broker's own.
+"""The workers' common log under simulated links, disks and crashes, with hypothesis as the scheduler.
 
-A process has a topology, a disk that keeps what was committed, and the log's two ends as they are. What the scheduler
-may do: ask for a change at a home, let a record arrive, let a disk commit, break a link, mend one, kill a process and
-start it again, let time pass. Whatever it does: what was answered is known wherever a link is up, no change takes
-effect twice, and when all is mended all homes know the same.
+A process has a topology, a disk of committed records, and the broker's own classes for the two ends of the
+log. The scheduler may request a change at a home, deliver a record, commit a disk, break a link, mend a link,
+kill and restart a process, and let time pass. For any schedule: answered changes are known wherever a link is
+up, no change takes effect twice, and once all is mended all homes have the same state.
 """
 
 import asyncio
@@ -48,25 +48,25 @@ HOMES = 3
 NODE = "one@host"
 
 TOGETHER = 3
-"""Messages that one record may have."""
+"""Maximum number of messages in a record."""
 
 
 class Turns:
-    """What is done in a turn is done at once."""
+    """Replaces the broker's turns: work in a turn is done at once."""
 
     def turn(self) -> nullcontext[None]:
         return nullcontext()
 
 
 class End:
-    """One end of a link."""
+    """The local end of a link."""
 
     def __init__(self, peer: int) -> None:
         self.peer = peer
         self.other: End
         self.links: Links
         self.up = True
-        self.on_way: deque[bytes] = deque()  # to the other end
+        self.on_way: deque[bytes] = deque()  # to the end at the peer
 
     def send_part(self, kind: int, text: bytes) -> None:
         assert kind == LOG
@@ -77,7 +77,7 @@ class End:
 
 
 class Links:
-    """Those of one process, as the log sees them."""
+    """A process's links, with the interface used by the log."""
 
     timing = TIMING
 
@@ -92,7 +92,7 @@ class Links:
 
 
 class Process:
-    """A home; None of its memory survives :meth:`kill`."""
+    """A home; :meth:`kill` clears its memory."""
 
     def __init__(self, world: "World", home: int, disk: Disk) -> None:
         self.world = world
@@ -149,10 +149,10 @@ class Process:
 
 
 class World:
-    """All processes, their links, and what was asked for.
+    """All processes, their links, and the requested changes.
 
     Args:
-        loop: runs the processes' tasks, a turn at a time.
+        loop: runs the processes' tasks, one iteration at a time.
     """
 
     def __init__(self, loop: SimulatedLoop) -> None:
@@ -162,10 +162,10 @@ class World:
         self.boots = 0
         self.count = 0
         self.deleted: set[str] = set()  # queues, perhaps
-        self.wrong: list[str] = []  # what should not be, as a sentence each
+        self.wrong: list[str] = []  # failures, as a sentence each
         self.asked: list[tuple[Process, Pending]] = []
 
-    # --- what the scheduler may do ---
+    # --- choices of the scheduler ---
 
     def start(self, home: int) -> None:
         if home not in self.processes:
@@ -182,7 +182,7 @@ class World:
             self.disks[home].lose()
 
     def mend(self, home: int) -> None:
-        """Link a home to the first one."""
+        """Link a home to the first home."""
         first, other = self.processes.get(FIRST), self.processes.get(home)
         if first is None or other is None or home == FIRST or home in first.links.ends or not first.ready:
             return
@@ -195,7 +195,7 @@ class World:
                 told(end)
 
     def cut(self, home: int) -> None:
-        """Break the link between a home and the first one; what is on its way is lost."""
+        """Break the link between a home and the first home; records in transit are lost."""
         first = self.processes.get(FIRST)
         if first is not None and home in first.links.ends:
             self._cut(first, home)
@@ -209,7 +209,7 @@ class World:
                 down(side)
 
     def arrive(self, home: int, outgoing: bool) -> bool:
-        """Let the next record on a link arrive; returns whether there was one."""
+        """Deliver the next record on a link; return False without a record."""
         first = self.processes.get(FIRST)
         end = None if first is None else first.links.ends.get(home)
         if end is None:
@@ -233,7 +233,7 @@ class World:
                 self.wrong.append("a change took effect twice")
 
     def ask(self, home: int, kind: int) -> None:
-        """Ask for a change at a home; its name tells it from all others."""
+        """Request a change at a home; the name is unique."""
         process = self.processes.get(home)
         if process is None or not process.ready or process.topology is None:
             return
@@ -250,12 +250,12 @@ class World:
             case 4 | 5 | 6 if queues := list(process.topology.vhosts["/"].declared.values()):
                 queue = queues[self.count % len(queues)]
                 own = queue.name.startswith("n")  # not a client's
-                if kind == 4 or not own:  # refused where it moves already; those of clients go on moving
+                if kind == 4 or not own:  # refused if the queue moves already; queues of clients go on moving
                     change = MoveQueue("/", queue.name, queue.id, self.count % HOMES + 1)
                 else:
                     change = (DeleteQueue if kind == 6 else EndMove)("/", queue.name, queue.id)
                     self.deleted.add(queue.name)
-            case _:  # often refused: the queue or the exchange may not be there
+            case _:  # often refused: the queue or the exchange may be missing
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
         pending = process.topology.propose(change, limited=self.count % 2 == 0)
         self.asked.append((process, pending))
@@ -263,7 +263,7 @@ class World:
         pending.then(lambda: self._answered(name, kind, pending, before))
 
     def joined(self) -> dict[int, tuple[Process, End | None]]:
-        """The processes that share the log now, each with its link to the first one."""
+        """Return the processes that share the log now, with their links to the first."""
         first = self.processes.get(FIRST)
         if first is None or first.first is None:
             return {}
@@ -277,7 +277,7 @@ class World:
             return
         if kind < 3 and name not in self.deleted:
             now = self.joined()
-            for home, (process, end) in before.items():  # those that were part of it all the time
+            for home, (process, end) in before.items():  # processes linked during the whole time
                 if now.get(home) == (process, end) and not self._knows(process, name):
                     self.wrong.append(f"{name} was accepted, and home {home} does not know it")
 
@@ -287,7 +287,7 @@ class World:
         return name in host.declared or name in host.exchanges
 
     def go_through(self, steps: Schedule) -> None:
-        """Take steps; tasks get a few turns after each, so that they may be interrupted."""
+        """Take steps; after every step, tasks get a few iterations, so that interruptions are possible."""
         for name, *arguments in steps:
             getattr(self, name)(*arguments)
             for _ in range(3):
@@ -297,7 +297,7 @@ class World:
     # --- the end ---
 
     def heal(self) -> None:
-        """Mend everything, and let everything arrive."""
+        """Mend everything, and deliver everything."""
         for home in range(1, HOMES + 1):
             self.start(home)
         for _ in range(200):
@@ -319,7 +319,7 @@ class World:
         return any(end.on_way for end in ends)
 
     def check(self) -> None:
-        """All homes know the same, and everybody was answered."""
+        """Assert that all homes have equal states, and that every request was answered."""
         assert not self.wrong
         topologies = [process.topology for process in self.processes.values()]
         first, *others = [state_of(one) for one in topologies if one is not None]
@@ -349,10 +349,10 @@ STEPS = st.lists(STEP, max_size=80)
 
 
 def play(steps: Schedule) -> None:
-    """Have a world go through these steps, and then be well again.
+    """Run a world through the given steps, and then mend all.
 
     Raises:
-        AssertionError: something is wrong.
+        AssertionError: a check fails.
     """
     with SimulatedLoop() as loop:
         world = World(loop)

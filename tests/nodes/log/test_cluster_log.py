@@ -19,14 +19,14 @@ from jumpmq.topology import (
 
 @given(STEPS)
 @example([("ask", 1, 0), ("send", 1), ("send", 1), ("land", 0), ("land", 0)])  # sent again, and both arrive
-@example([("ask", 1, 0), ("ask", 2, 0), ("send", 1), ("send", 2), ("land", 0), ("land", 0)])  # one is too late
+@example([("ask", 1, 0), ("ask", 2, 0), ("send", 1), ("send", 2), ("land", 0), ("land", 0)])  # the second is too late
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_breaks_the_homes_agree(steps: Schedule) -> None:
     play(steps)
 
 
 def alone(on_forgotten: Callable[[str], None] = print) -> tuple[ClusterLog, Topology]:
-    """A home without others."""
+    """Return a home without peers."""
     topology = Topology(NODES[1], home=1, shared=True)
     topology.restore(first_records())
     log = ClusterLog(topology, 1, "boot", lambda: (), on_forgotten=on_forgotten)
@@ -99,7 +99,7 @@ def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
     log, topology = alone(told.append)
     topology.homes |= {1: NODES[1], 2: NODES[2]}
     pending = topology.propose(ForgetNode(NODES[1]))
-    assert pending.decided  # one's own is refused at once
+    assert pending.decided  # a change of the home's own is refused at once
     forget = {"change": "ForgetNode", "node": NODES[1]}
     asker = {"user": "", "connection": "", "address": ""}
     log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})

@@ -1,4 +1,4 @@
-"""Several homes with one log of definitions: what is answered is known everywhere, also after crashes."""
+"""Several homes with a common log of definitions: answered changes are known everywhere, also after crashes."""
 
 import asyncio
 from pathlib import Path
@@ -36,7 +36,7 @@ def declaration(broker: Broker, name: str, **settings: object) -> DeclareQueue:
 
 
 def kept_entries(broker: Broker) -> list[dict[str, Any]]:
-    """What the first home keeps of the log for others."""
+    """Return the entries of the log kept by the first home for remote homes."""
     assert isinstance(broker.topology.log, First)
     return broker.topology.log.kept
 
@@ -146,7 +146,7 @@ async def test_while_the_first_home_is_away_clients_are_told_that_definitions_st
             with pytest.raises(ConnectionClosedByBroker, match="metadata store operation timed out") as closed:
                 await asyncio.to_thread(declare_there, second, name, connection)
             assert closed.value.reply_code == 541
-        with second.turns.turn():  # nobody waits for what the broker itself wants
+        with second.turns.turn():  # no client waits for the broker's own changes
             pending = second.topology.propose(declaration(second, "by-the-broker"))
         first = await started(config_of(1, 2, tmp_path))
         await until(lambda: pending.decided)
@@ -232,7 +232,7 @@ async def test_a_stranger_is_no_home(tmp_path: Path) -> None:
 async def test_no_queue_is_placed_at_a_home_that_has_not_ended_what_its_last_process_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that does not outlive the process would end with that."""
+    """A queue that does not outlive the process would end with the old process's queues."""
     async with homes(2, tmp_path, queue_leader_locator="balanced") as (first, second):
         await propose(first, declaration(first, "r"))
         await stopped(second)
@@ -269,7 +269,7 @@ async def test_queues_are_where_the_fewest_are_unless_their_locator_says_otherwi
         assert await declare("mine", exclusive=True, owner="somebody") == 3
         local = Arguments.of({"x-queue-master-locator": "client-local"})
         assert await declare("local", place=1, arguments=local) == 2
-        assert await declare("q0") == 1  # declared again, it stays
+        assert await declare("q0") == 1  # a queue declared again stays
         assert await declare("next") == 1
         await propose(brokers[0], DeleteQueue("/", "q1", brokers[0].topology.vhosts["/"].declared["q1"].id))
         await stopped(brokers[2])
@@ -294,5 +294,5 @@ async def test_an_import_lets_others_be_served_between_changes_that_are_decided_
                 most = max(most, sum(steps))
                 await decided(step)
         assert max(steps) == 1
-        assert most == 50  # all before the first was waited for
+        assert most == 50  # all before the first answer was waited for
         assert len(second.topology.vhosts["/"].declared) == 50

@@ -1,7 +1,7 @@
-"""Clients of several homes declare, delete, bind and look at the same few queues at once, whatever breaks: what each is
-answered could have come from one broker, which served them one after the other.
+"""Answers to concurrent clients of several homes could have come from one broker, under any failure.
 
-The logs are those of workers and of a cluster, under the simulations that schedule all that happens to them.
+The clients declare, delete, bind and read the same few queues at once. The logs are the logs of workers and
+of a cluster, under the simulations that schedule all events.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from tests.nodes.log.simulated_clients import (
 from tests.topology.linearizability import Does, Operation, is_linearizable
 
 RACE: list[tuple[Any, ...]] = [("use", home, kind, "q0") for kind in (0, 1, 3, 2, 5) for home in (1, 2, 3)]
-"""All homes do the same before any is answered."""
+"""All homes make the same requests before the first answer."""
 
 
 @given(st.lists(steps_of(NODES_CHOICES), max_size=100))
@@ -38,7 +38,7 @@ def test_nodes_answer_as_one_broker(steps: Schedule) -> None:
 
 @given(st.lists(steps_of(WORKERS_CHOICES), max_size=80))
 @example(RACE)
-@example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # one is refused for the other
+@example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # a change is refused because of another
 @example(
     [("use", 1, 1, "q0"), ("use", 2, 3, "q1"), ("arrive", 2, False), ("use", 1, 1, "q1"), ("cut", 2)]
 )  # asks again
@@ -48,7 +48,7 @@ def test_workers_answer_as_one_broker(steps: Schedule) -> None:
 
 
 def history(*operations: tuple[Does, int, int | None, Any]) -> list[Operation]:
-    """Each as what it does, when it began and ended, and its answer."""
+    """Return operations from tuples of effect, beginning, end and answer."""
     return [Operation("", does, *rest) for does, *rest in operations]
 
 
@@ -62,9 +62,9 @@ FIRST, SECOND = partial(declare, "a", 1), partial(declare, "b", 2)
         ([(FIRST, 1, 4, "ok"), (SECOND, 2, 3, "ok")], False),  # either has to be refused
         ([(FIRST, 1, 4, "PreconditionFailed"), (SECOND, 2, 3, "ok")], True),
         ([(FIRST, 1, 2, "PreconditionFailed"), (SECOND, 3, 4, "ok")], False),  # the second came later
-        ([(FIRST, 1, 2, "ok"), (look, 3, 4, None)], False),  # what was answered is not there
-        ([(FIRST, 1, None, None), (look, 2, 3, None)], True),  # it never was made
-        ([(FIRST, 1, None, None), (look, 2, 3, Queue("a", 1, False))], True),  # it was, before its answer
+        ([(FIRST, 1, 2, "ok"), (look, 3, 4, None)], False),  # the declared queue is missing
+        ([(FIRST, 1, None, None), (look, 2, 3, None)], True),  # the queue was never made
+        ([(FIRST, 1, None, None), (look, 2, 3, Queue("a", 1, False))], True),  # the queue was made, before the answer
         ([(FIRST, 1, None, None), (look, 2, 3, Queue("a", 1, False)), (look, 4, 5, None)], False),
         ([(FIRST, 1, 2, "ok"), (partial(delete, "a"), 3, 4, "ok"), (bind, 5, 6, "ok")], False),
     ],

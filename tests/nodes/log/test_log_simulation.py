@@ -23,12 +23,12 @@ MOVES: list[tuple[Any, ...]] = [
     ("commit", 2),
     ("kill", 2),
 ]
-"""Two queues move to home 2; the later number leaves it again."""
+"""Two queues move to home 2; the queue with the later number moves back."""
 
 
 @given(STEPS)
 @example(MOVES)
-@example([("ask", 1, 0), ("arrive", 2, True), ("kill", 1)])  # nothing is told before it is on disk
+@example([("ask", 1, 0), ("arrive", 2, True), ("kill", 1)])  # nothing is reported before it is on disk
 @example([("ask", 2, 0), ("arrive", 2, False), ("cut", 2), ("mend", 2), ("arrive", 2, False)])  # asked for again
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_breaks_the_homes_agree(steps: Schedule) -> None:
@@ -36,7 +36,7 @@ def test_whatever_breaks_the_homes_agree(steps: Schedule) -> None:
 
 
 def test_a_home_whose_link_breaks_before_it_is_sent_definitions_is_not_waited_for() -> None:
-    """The definitions wait for the disk first; answers would else wait for that home until it has a link again."""
+    """The definitions first wait for the disk; without the rule, answers would wait for the home's next link."""
     topology, on_disk, sent = Topology(NODE, home=FIRST, shared=True), list[Callable[[], None]](), list[Any]()
     first = First(topology, Disk(), [], 0, list, on_disk.append, [2], "b")
     topology.order_by(first)

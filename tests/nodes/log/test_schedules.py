@@ -9,16 +9,16 @@ from fuzzing.schedules import Simulation, main, run
 from tests.nodes.log.schedules import Step, drawn, shortest
 
 SEEDS = [piece * 1_000_000 for piece in range(1, 9)]
-"""Of the first schedule of each piece; the others have the numbers behind it."""
+"""First seed of every piece; a piece uses consecutive seeds."""
 
 PIECE = 3_000
-"""Schedules of a piece, each of 30 choices on average."""
+"""Number of schedules in a piece; a schedule has 30 choices on average."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_wrong_after_any_of_many_schedules(seed: int) -> None:
-    """``python -m fuzzing.schedules`` draws others each time."""
+    """``python -m fuzzing.schedules`` draws new schedules on every run."""
     found = run(seed, count=PIECE)
     print(f"{found.schedules} schedules, {found.choices} choices of the scheduler")
     assert not found.problems, "\n".join(found.problems)

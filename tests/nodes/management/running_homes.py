@@ -1,4 +1,4 @@
-"""Several homes and their management port, in one event loop in a thread: what the tests of the port talk to."""
+"""Several homes and their management port, in one event loop in a thread, for tests of the port."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from jumpmq.nodes.timing import TIMING
 from jumpmq.serving.server import RunningBroker
 
 Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]
-"""Starts a home; what ends it goes on the stack."""
+"""Function that starts a home and pushes the stop to the stack."""
 
 
 class RunningHomes:
-    """What is running.
+    """Running homes.
 
     Attributes:
         brokers: the homes, the first first.
@@ -51,15 +51,15 @@ class RunningHomes:
         await self._stacks[home - 1].aclose()
 
     async def come_back(self, home: int) -> None:
-        """Start a home again that was stopped."""
+        """Restart a stopped home."""
         self.brokers[home - 1] = await self._join(home, self._stacks[home - 1])
 
     def run(self, coroutine: Any) -> Any:
-        """Run a coroutine where the homes run."""
+        """Run a coroutine in the homes' event loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE)
 
     def url(self, home: int) -> str:
-        """Where a home speaks AMQP."""
+        """Return the AMQP URL of a home."""
         return f"amqp://guest:guest@127.0.0.1:{self.brokers[home - 1].port}/%2F"
 
 
@@ -72,7 +72,7 @@ def running_homes(count: int, directory: Path, **settings: Any) -> Iterator[Runn
 
 @contextmanager
 def running_nodes(count: int, directory: Path, **settings: Any) -> Iterator[RunningHomes]:
-    """The same with so many nodes of a cluster, each with a home and a management port."""
+    """Run so many nodes of a cluster, each with a home and a management port."""
     known = FixedDirectory("cluster", "s" * 64)
     with _running(lambda home, stack: _join(home, count, directory, settings, stack, known), count) as found:
         yield found

@@ -1,4 +1,4 @@
-"""The management ports of a cluster's nodes: each tells of all nodes, and is measured by itself."""
+"""The management ports of a cluster's nodes: every port shows all nodes, and meters the local node."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def connections(nodes: RunningHomes) -> Iterator[list[pika.BlockingConnection]]:
 
 
 def declare(connections: list[pika.BlockingConnection]) -> None:
-    """A durable queue at each node, with a message."""
+    """Declare a durable queue per node, with a message."""
     for home, connection in enumerate(connections, 1):
         channel = connection.channel()
         channel.queue_declare(f"q{home}", durable=True)
@@ -95,7 +95,7 @@ def test_all_counters_of_a_node_are_one_request_a_second(
 
 
 def test_rates_of_a_node_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not know the joint request: each kind of counters is requested alone."""
+    """The old node does not know the joint request: every kind of counters is requested alone."""
     routes = asking.routes
     monkeypatch.setattr(asking, "routes", lambda *given: [one for one in routes(*given) if one.path == asking.PATH])
     with running_nodes(2, tmp_path) as nodes, closing(pika.BlockingConnection(pika.URLParameters(nodes.url(2)))) as at:
@@ -221,9 +221,7 @@ def test_jumpmqctl_names_nodes(nodes: RunningHomes, connections: list[pika.Block
     assert others.endswith(f"not four@host; the nodes of its cluster are {', '.join(sorted(NODES))}\n")
     assert ctl("await_online_nodes", "3").returncode == 0
     await_four = "await_online_nodes", "4", "-t", "1"
-    late = until(
-        lambda: found if (found := ctl(*await_four)).returncode == 70 else None
-    )  # 69 where an answer takes so long
+    late = until(lambda: found if (found := ctl(*await_four)).returncode == 70 else None)  # 69 for slow answers
     assert "Not enough nodes joined one@host's cluster" in late.stderr
 
     name = same_name(nodes, (2, 3))
@@ -247,7 +245,7 @@ def test_jumpmqctl_names_nodes(nodes: RunningHomes, connections: list[pika.Block
 
 
 def test_what_a_node_is_needed_for(nodes: RunningHomes, connections: list[pika.BlockingConnection]) -> None:
-    """Its quorum queues and streams have no copies; classic queues are not counted, as with RabbitMQ."""
+    """Quorum queues and streams of the node have no copies; classic queues are not counted, as with RabbitMQ."""
     declare(connections)
     check = ("GET", "health", "checks", "node-is-quorum-critical")
     assert api_of(nodes, 2).request(*check).json() == {"status": "ok"}
@@ -279,7 +277,7 @@ def test_what_a_node_is_needed_for(nodes: RunningHomes, connections: list[pika.B
 
 
 def test_who_does_not_know_the_secret_cannot_call(nodes: RunningHomes) -> None:
-    """It gets as far as TLS."""
+    """The client gets no further than TLS."""
     ways = peers_of(nodes.brokers[0]).links._ways
     assert isinstance(ways, TLSSockets)
     directory = ways._directory
@@ -310,7 +308,7 @@ def test_who_does_not_know_the_secret_cannot_call(nodes: RunningHomes) -> None:
 
 
 def same_name(running: RunningHomes, homes: Iterable[int]) -> str:
-    """Have the connections of nodes seem to come from one client, as behind a translation of addresses."""
+    """Give connections of several nodes a common client address, as behind address translation."""
     for home in homes:
         for connection in running.brokers[home - 1].connections:
             connection.name = "10.0.0.1:40000 -> 10.0.0.2:5672"
@@ -355,7 +353,7 @@ def test_a_user_closes_the_own_connection_where_another_has_the_same_name(
 
 
 def is_closed(connection: pika.BlockingConnection) -> bool:
-    """Whether the broker closes it."""
+    """Return True if the broker closes a connection."""
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         connection.process_data_events(10)
     return True
@@ -363,7 +361,7 @@ def is_closed(connection: pika.BlockingConnection) -> bool:
 
 @pytest.mark.slow
 def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path: Path) -> None:
-    """Its queues and itself are shown as down, and what it is asked for has an error."""
+    """The node and the node's queues are shown as down, and forwarded requests fail with an error."""
     if not is_installed():
         pytest.skip("etcd is not installed")
     with ExitStack() as stack:
@@ -379,7 +377,7 @@ def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path
         hanging = processes[2]
         os.kill(hanging.pid, signal.SIGSTOP)
         try:
-            # Passed on to the node that hangs, before anybody knows that it does.
+            # Forwarded to the hanging node, before its failure is known.
             refused = api.request("DELETE", "queues", "/", f"of-{NODES[2]}", "contents")
             assert "is down or inaccessible" in refused.json()["reason"]
             assert states(api) == {NODES[0]: "running", NODES[1]: "running", NODES[2]: "down"}
@@ -408,14 +406,14 @@ def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path: Path) -
 
 
 def identity_of(process: JumpMQ) -> dict[str, str]:
-    """The identity of a node, from the labels of its metrics."""
+    """Return the identity of a node, from the labels of its metrics."""
     answer = API(f"http://127.0.0.1:{process.http_port}").session.get(f"http://127.0.0.1:{process.http_port}/metrics")
     families = text_string_to_metric_families(answer.text)
     return next(dict(one.samples[0].labels) for one in families if one.name == "rabbitmq_identity_info")
 
 
 def states(api: API) -> dict[str, str]:
-    """Of queues, by the node that they are named after."""
+    """Return the states of queues, by the node in the queue's name."""
     return {one["name"].removeprefix("of-"): one["state"] for one in api.get("queues")}
 
 
@@ -426,7 +424,7 @@ def running(api: API) -> set[str]:
 def test_readers_go_on_without_a_node_that_is_down(
     nodes: RunningHomes, connections: list[pika.BlockingConnection]
 ) -> None:
-    """Its queues stay where they are, unless a reader is to be complete; it is asked again when it is back."""
+    """Queues of the stopped node stay assigned, unless a reader is to be complete; later the node is asked again."""
     declare(connections)
     group, queues = ("readers", "/", "group"), ["q1", "q2", "q3"]
     api = api_of(nodes, 1)

@@ -1,4 +1,4 @@
-"""One management port over several homes: what is at another home is shown and done as if it were here."""
+"""One management port over several homes: remote objects are shown and changed like local objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def api(homes: RunningHomes) -> API:
 
 @pytest.fixture
 def channels(homes: RunningHomes) -> Iterator[list[BlockingChannel]]:
-    """A channel to each home."""
+    """Channels to all homes."""
     connections = [pika.BlockingConnection(pika.URLParameters(homes.url(home))) for home in (1, 2, 3)]
     yield [connection.channel() for connection in connections]
     for connection in connections:
@@ -44,7 +44,7 @@ def channels(homes: RunningHomes) -> Iterator[list[BlockingChannel]]:
 
 @pytest.fixture
 def queues(channels: list[BlockingChannel], unique: Callable[[str], str]) -> Iterator[list[str]]:
-    """A durable queue at each home, with as many messages as the home's number."""
+    """A durable queue at every home, with as many messages as the home's number."""
     names = [unique("q") for _ in channels]
     for number, (channel, name) in enumerate(zip(channels, names, strict=True), 1):
         channel.queue_declare(name, durable=True)
@@ -56,7 +56,7 @@ def queues(channels: list[BlockingChannel], unique: Callable[[str], str]) -> Ite
 
 
 def test_each_figure_of_a_node_follows_from_those_of_its_homes() -> None:
-    """Also one with a default, which would be that of the first home alone."""
+    """Holds also for metrics with a default, which would be the value of the first home alone."""
     assert OF_NODE.keys() == set(NodeFigures._fields)
 
 
@@ -283,7 +283,7 @@ def eventually(succeeds: Callable[[], object], error: type[Exception]) -> object
 
 
 def batch_to(queues: Sequence[str], bodies: Sequence[bytes] = (b"row",)) -> bytes:
-    """A batch of rows, as the octets of an Arrow stream: each body to each queue."""
+    """Return a batch of rows as octets of an Arrow stream: each body for each queue."""
     rows = [(queue, body) for body in bodies for queue in queues]
     queue, body = zip(*rows, strict=True)
     batch = pa.record_batch({"queue": pa.array(queue), "body": pa.array(body, pa.binary())})
@@ -388,7 +388,7 @@ def test_a_move_that_stands_still_is_told(tmp_path: Path) -> None:
 
 
 def test_rows_for_a_home_that_is_down_are_kept_up_to_a_limit(tmp_path: Path) -> None:
-    with running_homes(2, tmp_path, memory_limit="64MB") as running:  # of which 4 MB may be kept for a home
+    with running_homes(2, tmp_path, memory_limit="64MB") as running:  # at most 4 MB of the limit are kept for a home
         api = API(running.endpoints.http_url)
         with pika.BlockingConnection(pika.URLParameters(running.url(2))) as connection:
             connection.channel().queue_declare("there", durable=True)

@@ -1,4 +1,4 @@
-"""Nodes whose definitions are in a real etcd: what they agree on, and what they do without it."""
+"""Nodes whose definitions are in a real etcd: agreement, and work without etcd."""
 
 import asyncio
 import json
@@ -89,14 +89,14 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
 @pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down", "taken for dead"])
 @in_loop
 async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(tmp_path: Path, trouble: str) -> None:
-    """The others have answered without it. What a client has sent it meanwhile is acted on when it knows."""
+    """The remaining nodes answered without the stopped node. Requests at the node wait for the changes."""
     async with Cluster(tmp_path, timing=Timing(linked_look=60.0, unlinked_look=60.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
         await until(lambda: len(second.running_nodes) == 3)
         if trouble == "a third node is down":
             await stopped(third)
-        peers_of(second).links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
+        peers_of(second).links.handlers[LOG] = lambda link, payload: None  # the record is read too late
 
         def publish() -> None:
             with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
@@ -113,7 +113,7 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             member_of(second).etcd.failed(EtcdError("nobody is there"))
         if trouble == "taken for dead":
             await member_of(second).etcd.client.revoke(member_of(second).lease.id)
-        second.pause.late_at = 0.0  # its clock stood still
+        second.pause.late_at = 0.0  # the node's clock stood still
         declared.set()
         await publishing
         assert await member_of(second).etcd.client.get(Keys("test").live_node(second.node)), "nobody waits for it"
@@ -140,7 +140,7 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
 async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
 ) -> None:
-    """Also where the end that asks has noticed that before the other one."""
+    """Holds also if the requesting end of the link notices the cut first."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(2)
         try:
@@ -150,7 +150,7 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
                 monkeypatch.setattr(ways, "connect", never)
             link, other = peers_of(first).links.to(2), peers_of(second).links.to(1)
             assert link is not None and other is not None
-            if notices == "first":  # nothing comes to the second one any more, not even the end
+            if notices == "first":  # no more records reach the second node, not even the end
                 monkeypatch.setattr(type(link), "write", lambda self: self._unsent.clear())
                 monkeypatch.setattr(type(link), "_look_at_clock", lambda self: None)
                 peers_of(first).links._down(link)
@@ -166,7 +166,7 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
 
 
 async def never(*arguments: Any) -> Any:
-    """A connection that does not come about."""
+    """Refuse a connection."""
     raise OSError("cut")
 
 
@@ -177,7 +177,7 @@ async def never(*arguments: Any) -> Any:
 async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in_etcd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """However long it takes: a node that has just started is such a one."""
+    """The answer waits for any time: a newly started node without links is such a case."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         try:
@@ -217,11 +217,11 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
 
 @in_loop
 async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(tmp_path: Path) -> None:
-    """etcd takes it for alive for ten seconds; nothing listens where its links were taken."""
+    """The node is alive in etcd for ten seconds; the address for links refuses connections."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         await until(lambda: len(first.running_nodes) == 2)
-        member_of(second).lease.id = 0  # it cannot say farewell
+        member_of(second).lease.id = 0  # the node cannot delete its key
         await stopped(second)
         assert member_of(first).live.unlinked == {2}
         await declare(first, "q")
@@ -232,7 +232,7 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
 async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_for_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where that is known from a third one, before news of who lives, and before there is a link."""
+    """Holds also if a third node reports the declaration, before news of live nodes, and before a link exists."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
@@ -259,7 +259,7 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
 async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_process_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that does not outlive the process would end with that."""
+    """A queue that does not outlive the process would end with the old process's queues."""
     async with Cluster(tmp_path) as cluster:
         configs = [cluster.config(number, queue_leader_locator="balanced") for number in range(2)]
         first, second = [await cluster.started(config) for config in configs]
@@ -289,7 +289,7 @@ async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_pro
 async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Etcd may not answer it then."""
+    """Etcd may be unreachable for the node meanwhile."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         await until(lambda: len(second.running_nodes) == 2)
@@ -299,7 +299,7 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
 
         links = peers_of(second).links
         receive = links.handlers[LOG]
-        links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
+        links.handlers[LOG] = lambda link, payload: None  # the record is lost with the link
         with monkeypatch.context() as patched:
             patched.setattr(member_of(second).etcd.client, "_call", fails)
             for name in ("q", "r"):
@@ -314,7 +314,7 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
 
 @in_loop
 async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
-    """Each of three nodes declares the same queues in another order, and binds them to a ring."""
+    """Three nodes declare and bind common queues, in different orders."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(3)
         exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
@@ -429,7 +429,7 @@ async def test_a_broker_that_waited_for_an_etcd_that_is_not_there_goes_on_alone(
 async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """The first node makes the cluster, the second one is given a home."""
+    """The first node makes the cluster, the second node gets a home."""
     transaction, asked = Etcd.transaction, list[int]()
 
     async def breaks(etcd: Etcd, *arguments: Any) -> Any:
@@ -456,12 +456,12 @@ async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
 async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, makes: bool, done: bool
 ) -> None:
-    """With or without what it has just asked for; it makes the cluster, or joins it."""
+    """Holds with and without the effect of the last request; the node makes the cluster, or joins."""
     client = EtcdSettings.client
     async with Cluster(tmp_path) as cluster:
         first = await cluster.start(0)
         await declare(first, "known")
-        for questions in range(12):  # then it is a member
+        for questions in range(12):  # then the node is a member
             name = f"new-{questions}@host"
             config = replace(cluster.config(1), data_dir=tmp_path / str(questions), node=name)
             config = replace(config, cluster=f"new-{questions}" if makes else "test")
@@ -480,7 +480,7 @@ async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
 
 
 def ending(client: Etcd, left: int, done: bool) -> Etcd:
-    """A client that ends its node with the question behind so many others."""
+    """Return a client that ends the node with the request after ``left`` requests."""
     ask = client._ask
 
     async def ends(*question: Any) -> Any:
@@ -514,7 +514,7 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
             await keep(joining, me)
 
         monkeypatch.setattr(ClusterJoining, "_keep", killed)
-        with pytest.raises(BrokerError, match="killed"):  # where etcd has it, and its directory does not know
+        with pytest.raises(BrokerError, match="killed"):  # etcd has the node, and the node's directory does not know
             await cluster.started(replace(config, cluster="tset"))
         monkeypatch.undo()
         with pytest.raises(BrokerError, match="belongs to cluster 'tset', not 'test'"):
@@ -621,14 +621,14 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
 
 @in_loop
 async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_path: Path) -> None:
-    """Etcd takes both for dead, and the older one is the first to be announced again."""
+    """Both keys have expired in etcd, and the older process is announced again first."""
     async with Cluster(tmp_path) as cluster:
         first = await cluster.start(0)
         failures: list[tuple[str, str]] = []
         asking = cluster.client()
         live = Keys("test").live_node(NODES[0])
         member_of(first).etcd.on_failure = lambda why: failures.append(("older", why))
-        for task in list(member_of(first)._tasks):  # it is cut off
+        for task in list(member_of(first)._tasks):  # the process is cut off
             if task.get_name() != "cluster append":
                 task.cancel()
         shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
@@ -641,7 +641,7 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
         await until(lambda: failures)
         assert failures[0][0] == "older"
         assert "another process serves node 'one@host' with its data directory" in failures[0][1]
-        await declare(newer, "q")  # it is announced again
+        await declare(newer, "q")  # the process is announced again
         found = await asking.get(live)
         assert found is not None
         assert newer.boot.encode() in found.value
@@ -650,7 +650,7 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
 
 @in_loop
 async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_path: Path) -> None:
-    """As where a backup of it was made before the node started again."""
+    """The case: a backup of etcd from before the node's restart."""
     async with Cluster(tmp_path) as cluster:
         asking, keys = cluster.client(), Keys("test")
         first = await cluster.start(0)
@@ -670,8 +670,7 @@ async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_
 
 @in_loop
 async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
-    """It keeps what its queues hold, but for those that were deleted meanwhile, and the cluster's order of definitions
-    through the next restart."""
+    """The node keeps the messages of undeleted queues, and the order of definitions after a restart."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         asking, keys = cluster.client(), Keys("test")
@@ -743,7 +742,7 @@ async def test_the_log_is_compacted_aside(tmp_path: Path) -> None:
 
 @in_loop
 async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(tmp_path: Path) -> None:
-    """Their clients connect to other nodes, and declare them again there."""
+    """The clients connect to other nodes, and declare the queues again there."""
     async with Cluster(tmp_path, timing=Timing(grace=0.5, alive_interval=0.1)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
@@ -785,7 +784,7 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
 
 @in_loop
 async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tmp_path: Path) -> None:
-    """Etcd compares in the transaction that appends: what was found dead may live by then."""
+    """Etcd compares in the transaction that appends: a node found dead may live by then."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
@@ -799,7 +798,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
 
 @in_loop
 async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Etcd has lost a node's key while this node's links are all down: another node that lives may still reach it."""
+    """Etcd has lost a node's key while the checking node has no links: a third node may still reach the node."""
     async with Cluster(tmp_path, timing=Timing(grace=0.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, _, third = brokers
@@ -808,7 +807,7 @@ async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, mo
             definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(third, DeclareQueue(definition))
             links = peers_of(first).links
-            monkeypatch.setattr(links, "_links", {})  # whatever still arrives, this node knows of no link
+            monkeypatch.setattr(links, "_links", {})  # the node knows of no link, whatever still arrives
             await asking.transaction([], [delete("/jumpmq/test/live/three@host")])
             await member_of(first).witness.look()
             await member_of(first).witness.look()
@@ -840,7 +839,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
 
 @in_loop
 async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
-    """By nodes that run, which stand still, and by those that start: else the log would have another entry."""
+    """Running nodes stand still, and starting nodes refuse: the log would get a second entry of a number."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []
@@ -863,7 +862,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
 
 
 def consumed(port: int, queue: str, count: int) -> list[bytes]:
-    """Bodies of so many messages, which are acknowledged."""
+    """Acknowledge so many messages, and return the bodies."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
         found = [channel.basic_get(queue) for _ in range(count)]
@@ -879,7 +878,7 @@ def consumed(port: int, queue: str, count: int) -> list[bytes]:
 )
 @in_loop
 async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(tmp_path: Path, running: bool) -> None:
-    """What was acknowledged since would come again, unmarked, and newer messages are missing."""
+    """Otherwise acknowledged messages would return unmarked, and newer messages would be missing."""
     async with Cluster(tmp_path, timing=Timing(alive_interval=0.1)) as cluster:
         first = await cluster.start(0)
         second = await cluster.start(1)
@@ -919,7 +918,7 @@ async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded
             await stopped(second)
         shutil.rmtree(here)
         newest.rename(here)
-        with pytest.raises(BrokerError, match="older copy"):  # it lacks what came since the other one was taken
+        with pytest.raises(BrokerError, match="older copy"):  # the older copy lacks later messages
             await cluster.start(1)
         first.topology.propose(ForgetNode("two@host"))
         await until(lambda: 2 in first.topology.forgotten)
@@ -980,8 +979,11 @@ async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
 
 
 async def lost_cluster(cluster: Cluster, asking: Etcd) -> list[Config]:
-    """Three nodes with a queue each, ``q0`` and so on, and three messages in it, of which the last one does not know of
-    queue ``later``; all are stopped, and etcd has lost the cluster. Returns their settings."""
+    """Three stopped nodes whose cluster is gone from etcd; returns their settings.
+
+    Each node has a queue, ``q0`` and so on, and three messages in the queue. The last node does not know of
+    queue ``later``.
+    """
     configs = [cluster.config(number) for number in range(3)]
     brokers = [await cluster.started(config) for config in configs]
     for number, broker in enumerate(brokers):
@@ -1000,7 +1002,7 @@ async def lost_cluster(cluster: Cluster, asking: Etcd) -> list[Config]:
 @pytest.mark.slow
 @in_loop
 async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues(tmp_path: Path) -> None:
-    """With those that only it knew, and with what was published to it meanwhile."""
+    """The queues include queues known to the node alone, and messages published meanwhile."""
     async with Cluster(tmp_path) as cluster:
         asking = cluster.client()
         brokers: list[Broker] = []
@@ -1011,7 +1013,7 @@ async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues
             await declare(wrong, name)
         for name in ("q2", "new", "clash"):
             assert await asyncio.to_thread(_published, wrong.port, name, 4) == 4
-        for number in range(12):  # so that its log is longer than that of the right one
+        for number in range(12):  # so that its log is longer than the right log
             await declare(wrong, f"more-{number}")
         await stopped(wrong)
         await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
@@ -1092,7 +1094,7 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
 
 @in_loop
 async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_another(tmp_path: Path) -> None:
-    """As one of a later release may: to pass it over would have the node differ."""
+    """A later release may write such an entry: skipping an entry would make the node diverge."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []

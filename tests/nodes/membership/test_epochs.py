@@ -1,4 +1,4 @@
-"""Each process of a home is an epoch of it: one of an earlier epoch ends, and changes nothing until then."""
+"""Each process of a home has an epoch: a process of an earlier epoch ends, and changes nothing until then."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def state_of(asking: Etcd, home: int) -> Configuration:
 
 
 def failures_of(broker: Broker) -> list[str]:
-    """Why a node wants to end, which it does not in the process of a test."""
+    """Return the errors that would end the node's process; in a test the process goes on."""
     failures: list[str] = []
     member_of(broker).etcd.on_failure = failures.append
     return failures
@@ -54,7 +54,7 @@ async def test_each_start_is_an_epoch_also_where_etcd_has_lost_the_last_one(tmp_
 
 @in_loop
 async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_path: Path) -> None:
-    """Whatever else etcd says of it; it ends when it tries."""
+    """Holds for any further content of etcd; the process ends at its first attempt."""
     async with Cluster(tmp_path) as cluster:
         broker = await cluster.start(0)
         asking = cluster.client()
@@ -70,14 +70,14 @@ async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_
 
 @in_loop
 async def test_a_node_of_an_earlier_release_ends_where_a_later_one_has_raised_the_log_s_format(tmp_path: Path) -> None:
-    """It appends nothing any more: the same entry may have another outcome by then."""
+    """The node appends nothing: an entry may have a different outcome in the later format."""
     async with Cluster(tmp_path) as cluster:
         broker = await cluster.start(0)
         asking = cluster.client()
         failures = failures_of(broker)
         await asking.transaction([], [put(KEYS.format, "2")])
         asked = asyncio.create_task(declare(broker, "late"))
-        await until(lambda: len(failures) > 1)  # when it asks for a change, and when it looks
+        await until(lambda: len(failures) > 1)  # on a request for a change, and on reading
         assert set(failures) == {"the cluster's log is of format 2, and this release knows format 1"}
         assert "late" not in broker.topology.vhosts["/"].declared
         asked.cancel()

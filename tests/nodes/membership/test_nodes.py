@@ -1,4 +1,4 @@
-"""Nodes of a cluster, each with one home: what they agree on, and what stops when one is gone."""
+"""Nodes of a cluster, each with one home: agreement, and the effects of an absent node."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def test_a_node_has_the_name_of_its_machine_and_keeps_it(tmp_path: Path, m
 
 @in_loop
 async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) -> None:
-    """Queues are declared on the node that is asked for, which has to run."""
+    """Queues are declared on the node of the request, which has to run."""
 
     def jumpmqctl(api: API, *arguments: str) -> str:
         called = run("jumpmqctl", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
@@ -108,7 +108,7 @@ async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) 
         assert "1 queue was on the node and is gone:\n/\tgone" in shown
         assert list(brokers[1].topology.nodes) == ["one@host", "two@host"]
         assert (await asyncio.to_thread(api.request, "GET", "nodes", "three@host")).status_code == 404
-        with pytest.raises(AssertionError, match="node 'three@host' is not in the cluster"):  # it was interrupted, say
+        with pytest.raises(AssertionError, match="node 'three@host' is not in the cluster"):  # as after a crash
             await asyncio.to_thread(jumpmqctl, api, "forget_cluster_node", "three@host")
         await http.stop()
 
@@ -138,7 +138,7 @@ def _declare_passively(port: int, queue: str) -> tuple[int, str]:
 
 
 def _consumed_from(port: int, queue: str, count: int, brokers: list[Broker]) -> Any:
-    """Where so many consumers of a queue get to."""
+    """Return the positions reached by so many consumers of a queue."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
     channel = connection.channel()
     for _ in range(count):

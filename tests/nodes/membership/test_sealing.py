@@ -1,4 +1,4 @@
-"""Who can write into etcd, and has not the cluster's secret, learns nothing and changes nothing."""
+"""A writer to etcd without the cluster's secret learns nothing and changes nothing."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def _secret(directory: Path, name: str, *secret: str) -> Path:
 
 
 class Outsider(Etcd):
-    """Who may read and write all that is there, and has no secret."""
+    """A client with read and write access to etcd, without the secret."""
 
     def _opened(self, key: str, value: bytes) -> bytes:
         return value
@@ -45,7 +45,7 @@ def _member(broker: Broker) -> Member:
 
 
 class ObservedCluster(Cluster):
-    """A cluster, and an outsider who may read and write all that is in its etcd."""
+    """A cluster, and an outsider with read and write access to etcd."""
 
     outsider: Outsider
 
@@ -55,7 +55,7 @@ class ObservedCluster(Cluster):
         return self
 
     async def with_secret(self, number: int, secret: Path | None, **settings: Any) -> Broker:
-        """A node with a file of secrets, or None, that serves."""
+        """Return a serving node with a file of secrets, or without."""
         return await self.start(number, cluster_secret_file=secret, **settings)
 
 
@@ -70,7 +70,7 @@ class ObservedCluster(Cluster):
 )
 @in_loop
 async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: Path, attack: str) -> None:
-    """Definitions stand still until it is gone, and nothing ends."""
+    """Definitions stand still until the entry is gone, and no process ends."""
     async with ObservedCluster(tmp_path) as cluster:
         words = secrets.token_hex(32)
         broker = await cluster.with_secret(0, _secret(tmp_path, "secret", words))
@@ -177,7 +177,7 @@ def _declared(broker: Broker) -> set[str]:
 @pytest.mark.slow
 @in_loop
 async def test_a_cluster_becomes_a_sealed_one_from_what_a_node_has(tmp_path: Path) -> None:
-    """The links have another secret then: the one until then could be read."""
+    """The links get a new secret: the old secret was readable."""
     async with ObservedCluster(tmp_path) as cluster:
         broker = await cluster.with_secret(0, None)
         await declare(broker, "kept")

@@ -1,4 +1,4 @@
-"""Nodes whose etcd takes no changes, or lacks what they have: definitions stand still, all say so, messages flow."""
+"""Nodes with a full or outdated etcd: definitions stand still, all nodes report the reason, messages flow."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ pytestmark = needs_etcd
 
 
 async def fill(asking: Etcd) -> None:
-    """Put so much into etcd that it takes nothing more."""
+    """Fill etcd until it takes no more writes."""
     with pytest.raises(EtcdError, match="database space exceeded"):
         for number in range(1000):
             await asking.transaction([], [put("/filling", bytes(500_000) + str(number).encode())])
 
 
 async def make_room(asking: Etcd) -> None:
-    """What an operator does then: etcdctl compact, defrag, alarm disarm."""
+    """Make room as an operator would: etcdctl compact, defrag, alarm disarm."""
     revision = (await asking.folder("/filling/")).revision
     await asking._call("kv/compaction", {"revision": str(revision), "physical": True})
     await asking._call("maintenance/defragment", {})
@@ -46,7 +46,7 @@ async def make_room(asking: Etcd) -> None:
 
 @in_loop
 async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path) -> None:
-    """It answers reads and keep-alives as ever."""
+    """Etcd answers reads and keep-alives as usual."""
     async with Cluster(
         tmp_path, "--quota-backend-bytes", "2000000", timing=Timing(patience=1.0, alive_interval=0.2)
     ) as cluster:
@@ -58,7 +58,7 @@ async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path)
             await declare(first, "late", limited=True)
         with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
             await declare(first, "later", limited=True)
-        await until(lambda: member_of(second).standstill.reason)  # where nobody has asked for anything
+        await until(lambda: member_of(second).standstill.reason)  # without any request for a change
         reason = member_of(first).standstill.reason
         assert reason is not None
         assert "database space exceeded" in reason
@@ -94,8 +94,8 @@ class NodeProcesses:
     """Two nodes, and an etcd whose data is replaced.
 
     Attributes:
-        nodes: they run.
-        copies: what etcd had before and after the last queue was declared.
+        nodes: the running nodes.
+        copies: etcd's data before and after the declaration of the last queue.
     """
 
     def __init__(self, directory: Path, member: EtcdMember, stack: ExitStack) -> None:
@@ -118,13 +118,13 @@ class NodeProcesses:
             connection.channel().queue_declare(queue, durable=True)
 
     def copy(self, name: str) -> None:
-        """Keep what etcd has."""
+        """Keep a copy of etcd's data."""
         self.member.kill()
         shutil.copytree(self.directory / "etcd-0", self.copies[name])
         self._start()
 
     def restore(self, name: str) -> None:
-        """Have etcd be what was kept."""
+        """Restore a kept copy of etcd's data."""
         self.member.kill()
         shutil.rmtree(self.directory / "etcd-0")
         if self.copies[name].exists():
@@ -173,7 +173,7 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
 async def test_a_new_node_that_waits_while_others_miss_the_cluster_writes_nothing_into_etcd(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It tries again and again: what each attempt left would fill etcd."""
+    """The node repeats its attempts without end: leftovers of attempts would fill etcd."""
     keys = Keys("test")
     async with Cluster(tmp_path) as cluster:
         asking = cluster.client()

@@ -27,7 +27,7 @@ if EARLIER is None:
 
 
 class Node(JumpMQ):
-    """A node that is of this or of an earlier commit, as is said before each start."""
+    """A node of the current or an earlier commit, selected before every start."""
 
     is_earlier = True
 
@@ -38,14 +38,14 @@ class Node(JumpMQ):
 
 
 class Upgraded:
-    """The nodes, and all messages that were confirmed."""
+    """The nodes, and all confirmed messages."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
         self.expected: dict[str, list[bytes]] = {}
 
     def declare(self, at: Node, queue: str) -> None:
-        """Declare a queue at a node; it is used at all others at once."""
+        """Declare a queue at a node, and use the queue at all nodes at once."""
         with _channel(at) as channel:
             channel.queue_declare(queue, durable=True)
             self.expected[queue] = []
@@ -108,7 +108,7 @@ def test_nodes_are_upgraded_one_by_one_and_one_goes_back(cluster: Upgraded) -> N
 
 
 def _all_answer(cluster: Upgraded) -> bool:
-    """Whether each node reaches the queues of all others."""
+    """Return True if every node reaches the queues of all nodes."""
     for node in cluster.nodes:
         try:
             with _channel(node) as channel:

@@ -1,4 +1,4 @@
-"""Messages that a home keeps for queues of another home."""
+"""Messages kept by a home for queues of a remote home."""
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
@@ -9,7 +9,7 @@ PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2,
 
 
 async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:
-    """Publish to a queue of another home; returns when what is kept of it is on disk here."""
+    """Publish to a queue of a remote home; return once the kept messages are on the local disk."""
     assert broker.peers.outbox is not None
     forwarding = broker.peers.outbox.forwarding()
     messages = [Message("", queue.encode(), properties, text, properties is PERSISTENT, 0.0) for text in texts]

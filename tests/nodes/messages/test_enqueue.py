@@ -1,4 +1,4 @@
-"""Publishing to queues of other homes: every kind of route, receipts by message, and what a broken link means."""
+"""Publishing to queues of remote homes: every kind of route, receipts by message, and broken links."""
 
 import asyncio
 from collections.abc import Callable
@@ -91,7 +91,7 @@ async def test_a_home_that_is_short_of_disk_holds_up_its_publishers_everywhere_a
 
 @in_loop
 async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for_other_homes(tmp_path: Path) -> None:
-    """Also those of its own home, of messages in memory only, and of what no queue takes."""
+    """The others: confirms of the channel's own home, of messages in memory only, and of unroutable messages."""
     async with homes(3, tmp_path) as brokers:
         for broker in brokers:
             await declare(broker, f"q{broker.topology.home}")
@@ -118,7 +118,7 @@ async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for
                 channel.confirm_select()
                 published = b""
                 for number in range(90):
-                    queue = list(tags)[number % 4 if number else 2]  # the one that is short first
+                    queue = list(tags)[number % 4 if number else 2]  # the home in short supply first
                     tags[queue].add(number + 1)
                     mode = Basic.Properties(delivery_mode=1 + number % 2)
                     published += channel.publication("", queue, b"m", mode, mandatory=True)
@@ -203,7 +203,7 @@ async def test_a_home_that_is_down_has_its_messages_nacked_and_others_go_on(tmp_
 
 @in_loop
 async def test_the_other_ways_to_a_queue() -> None:
-    """Exchanges that feed exchanges, alternate exchanges, CC, hash exchanges and what reaches no queue."""
+    """Bindings of exchanges, alternate exchanges, CC, hash exchanges and unroutable messages."""
     async with homes(2, durable=False) as brokers:
         for name in ("a", "b", "c"):
             await declare(brokers[1], name)
@@ -346,7 +346,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
 
 @in_loop
 async def test_direct_replies_find_their_way_back() -> None:
-    """A client at one home asks, one at another answers; an address whose channel is gone is no reason to stumble."""
+    """Client and server are at different homes; an answer to a closed channel is dropped."""
     async with homes(3, durable=False) as brokers:
         await declare(brokers[0], "requests")
         asked = asyncio.Event()

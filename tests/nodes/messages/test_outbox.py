@@ -1,4 +1,4 @@
-"""What is published in batches for queues of other homes: kept until it is there, and there exactly once."""
+"""Batches for queues of remote homes are kept until stored there, exactly once."""
 
 import asyncio
 import errno
@@ -173,14 +173,14 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
 
 @in_loop
 async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(tmp_path: Path) -> None:
-    """A crash forgets which messages were answered."""
+    """A crash forgets the answers to messages."""
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
         peers_of(first).links.handlers[TAKEN] = lambda link, payload: None
         await keep(first, "q", b"1", b"2")
         await until(lambda: bodies(second, "q") == [b"1", b"2"])
         await second.committed()
-        copied(tmp_path / "home-1", tmp_path / "copy")  # as a kill leaves it
+        copied(tmp_path / "home-1", tmp_path / "copy")  # as after a kill
         await stopped(first)
         shutil.rmtree(tmp_path / "home-1")
         (tmp_path / "copy").rename(tmp_path / "home-1")
@@ -195,7 +195,7 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
 
 @in_loop
 async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_starts_again(tmp_path: Path) -> None:
-    """The queues of other homes are reported as restored before the outbox of this home is."""
+    """The queues of remote homes are reported as restored before the outbox of this home is."""
     async with homes(2, tmp_path) as (first, second):
         await declare(first, "q")
         first.set_limits(memory=0)
@@ -259,7 +259,7 @@ async def test_what_cannot_be_read_for_a_while_is_sent_later_in_order(
 
 @in_loop
 async def test_any_home_crashes_at_any_time(tmp_path: Path) -> None:
-    """A crash is a start from a copy of what is in the files while the home goes on."""
+    """A crash is a start from a copy of the files of a running home."""
     random = Random(3)
     queues = "abc"
     expected: dict[str, list[bytes]] = {name: [] for name in queues}
@@ -285,7 +285,7 @@ DYING = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
 
 
 async def die(broker: Broker, *texts: bytes, queue: str = "dying") -> None:
-    """Have messages die in a queue of this home; returns when that is on disk."""
+    """Dead-letter messages in a queue of this home; return once the commit is on disk."""
     with broker.turns.turn():
         dying = queue_of(broker, queue)
         dying.push([Message("", b"dying", PERSISTENT, text, persistent=True) for text in texts])
@@ -295,7 +295,7 @@ async def die(broker: Broker, *texts: bytes, queue: str = "dying") -> None:
 
 @in_loop
 async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_crashes(tmp_path: Path) -> None:
-    """The one commit in which a message dies has its letter, also where that is for a queue of another home."""
+    """The commit of a message's death includes the dead letter, also for a queue of a remote home."""
     random = Random(4)
     expected: list[bytes] = []
     async with AsyncExitStack() as stack:
@@ -374,7 +374,7 @@ async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(tmp_pa
 @pytest.mark.slow
 @in_loop
 async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) -> None:
-    """Also where another queue refuses them for a while, and they are tried again."""
+    """Holds also if a second queue refuses the dead letters for a while, until sent again."""
     async with homes(2, tmp_path) as (first, second):
         arguments = {"x-dead-letter-exchange": "amq.fanout", "x-queue-type": "quorum", "x-overflow": "reject-publish"}
         await declare(first, "dying", arguments | {"x-dead-letter-strategy": "at-least-once"})
@@ -401,7 +401,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
         answered = links.handlers[records.ANSWER]
 
         def lost(link: Link, payload: memoryview) -> None:
-            if bodies(second, "letters"):  # the answer is that to the letter, and no other is lost
+            if bodies(second, "letters"):  # the answer to the dead letter, and no other answer is lost
                 links.handlers[records.ANSWER] = answered
                 link.close()
             else:
@@ -415,7 +415,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
 
 
 async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
-    """A home starts again from its files as they are now."""
+    """Restart a home from a copy of its current files."""
     here, copy = directory / f"home-{place + 1}", directory / "copy"
     await peers_of(brokers[place]).lifecycle.stop()
     copied(here, copy)

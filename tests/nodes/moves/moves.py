@@ -13,13 +13,13 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 async def move(broker: Broker, name: str, home: int) -> None:
-    """Have a queue move; returns when the change is known."""
+    """Request the move of a queue; return once the change is known."""
     queue = broker.topology.vhosts["/"].declared[name]
     await propose(broker, MoveQueue("/", name, queue.id, home))
 
 
 def is_over(*brokers: Broker) -> bool:
-    """Whether nothing moves any more."""
+    """Return True if no queue is moving."""
     hosts = [broker.topology.vhosts["/"] for broker in brokers]
     moving = any(one.before for host in hosts for one in host.queue_definitions())
     waiting = any(queue.behind for host in hosts for queue in host.queues.values())

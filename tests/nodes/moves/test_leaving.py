@@ -1,4 +1,4 @@
-"""Workers of a node that are left: their queues go to the others of the node, and no queue is sent to them."""
+"""Removal of workers of a node: queues go to the remaining workers, and no queue goes to a removed worker."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Queues that move from home to home: nothing is lost, doubled or out of order, whatever is done meanwhile."""
+"""Moves of queues between homes: no message is lost, doubled or out of order, under any concurrent use."""
 
 import asyncio
 import threading
@@ -149,7 +149,7 @@ async def test_consumers_are_cancelled_and_find_it_where_it_is(tmp_path: Path) -
         await filled(brokers[0], "q", 100)
 
         def consume(channel: Any) -> tuple[list[tuple[int, bool]], list[str]]:
-            """Acknowledge every other delivery; consume again when that is cancelled."""
+            """Acknowledge every second delivery; consume again after a cancel."""
             found: list[tuple[int, bool]] = []
             cancelled: list[str] = []
             channel.basic_qos(prefetch_count=20)
@@ -168,7 +168,7 @@ async def test_consumers_are_cancelled_and_find_it_where_it_is(tmp_path: Path) -
             started_consuming.set()
             while len({number for number, _ in found}) < 100 or len(cancelled) < 1:
                 channel.connection.process_data_events(0.05)
-            channel.basic_ack(0, multiple=True)  # what was taken back is no longer its own: nothing happens
+            channel.basic_ack(0, multiple=True)  # messages taken back are no longer the channel's: nothing happens
             channel.connection.process_data_events(0.2)
             return found, cancelled
 
@@ -304,7 +304,7 @@ async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> 
         for name in ("q", "r"):
             await filled(first, name, 50)
 
-        def hold(channel: Any) -> None:  # the move waits for it
+        def hold(channel: Any) -> None:  # the move waits for the channel
             channel.basic_get("q")
             held.set()
             assert gone.wait(120)
@@ -334,7 +334,7 @@ async def test_one_that_is_deleted_by_who_does_not_know_that_it_moves_is_gone(tm
         first, second = brokers
         await filled(first, "q", 5)
 
-        def hold(channel: Any) -> None:  # the move waits for it
+        def hold(channel: Any) -> None:  # the move waits for the channel
             channel.basic_get("q")
             held.set()
             assert gone.wait(120)
@@ -375,7 +375,7 @@ async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A transaction that is not committed holds what it has acknowledged."""
+    """An uncommitted transaction holds its acknowledged messages."""
     async with homes(2, tmp_path, timing=Timing(stalled_move=0.2, settle_grace=0.1)) as brokers:
         await filled(brokers[0], "q", 5)
 
@@ -404,14 +404,14 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, capl
 
 @in_loop
 async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path) -> None:
-    """Else a home that starts again names queues otherwise than the others do, and nothing reaches them."""
+    """Otherwise a restarted home would use different numbers of queues than its peers, and lose messages."""
     async with homes(2, tmp_path) as brokers:
         first = brokers[0]
         for name in ("q", "r"):
             await declare(first, name)
             await publish(first, "", name, 0, 5)
 
-        def hold(channel: Any) -> None:  # the move waits for it
+        def hold(channel: Any) -> None:  # the move waits for the channel
             channel.basic_get("q")
             held.set()
             assert moved.wait(120)
@@ -521,7 +521,7 @@ async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 @in_loop
 async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
-    """The directories as they are at each step of a move are those of a crash there."""
+    """The directories at each step of a move are the directories after a crash in the step."""
     async with homes(3, tmp_path / "running") as brokers:
         await declare(brokers[0], "s", {"x-queue-type": "stream"})
         await publish(brokers[2], "", "s", 0, 200)
@@ -581,7 +581,7 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
 
 
 def read_by_group(channel: Any, count: int, arguments: dict[str, Any]) -> list[int]:
-    """Consume so many messages of a stream, and acknowledge them."""
+    """Consume so many messages of a stream, and acknowledge the messages."""
     found: list[int] = []
 
     def take(channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
@@ -596,7 +596,7 @@ def read_by_group(channel: Any, count: int, arguments: dict[str, Any]) -> list[i
 
 
 async def check_stream(directory: Path) -> None:
-    """Start three homes from their directories: the stream has all that was confirmed, in order, and each once."""
+    """Start three homes from directories: the stream has all confirmed messages, in order and once."""
     brokers = [await started(config_of(home, 3, directory)) for home in (1, 2, 3)]
     try:
         await until(lambda: is_over(*brokers))
@@ -611,7 +611,7 @@ async def check_stream(directory: Path) -> None:
 
 
 REFUSING = {"x-overflow": "reject-publish", "x-max-length": 1000}
-"""Arguments of a queue to which dead letters of other homes are sent at once, and not by the outbox."""
+"""Arguments of a queue to which dead letters of other homes are sent at once, without the outbox."""
 
 
 @pytest.mark.parametrize("arguments", [{}, REFUSING], ids=["outbox", "at once"])
@@ -620,8 +620,10 @@ REFUSING = {"x-overflow": "reject-publish", "x-max-length": 1000}
 async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
     tmp_path: Path, begins_first: bool, arguments: dict[str, Any]
 ) -> None:
-    """What was rejected stays with the queue or in the outbox until its letter is there, whether that goes wrong
-    before or after the queue begins to move."""
+    """A rejected message stays in the queue or the outbox until its dead letter is stored.
+
+    The failure comes before or after the queue begins to move.
+    """
     async with homes(3, tmp_path) as brokers:
         first, second, third = brokers
         await declare(third, "dead", arguments)
@@ -669,7 +671,7 @@ async def test_a_queue_stays_until_the_homes_of_its_dead_letters_have_answered(t
         await declare(first, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
         await publish(first, "", "q", 0, 1)
         third.alarms.disk_free_limit = 1 << 60
-        third.alarms.look()  # so that it answers nothing
+        third.alarms.look()  # so that the home answers nothing
         await with_channel(
             first, lambda channel: channel.basic_nack(channel.basic_get("q")[0].delivery_tag, False, False)
         )

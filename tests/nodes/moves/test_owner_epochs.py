@@ -1,4 +1,4 @@
-"""Owner epochs of a queue that moves: they go on above those of its old home, however the homes' clocks differ."""
+"""Owner epochs of a moved queue continue above the epochs of its old home, for any difference of clocks."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ HOUR = 3_600_000_000
 
 
 async def epoch_at(broker: Broker) -> int:
-    """The epoch of a delivery of queue ``q``, which is settled."""
+    """Return the epoch of a delivery of queue ``q``, and settle the delivery."""
 
     def work(channel: Any) -> int:
         channel.basic_publish("", "q", b"", pika.BasicProperties(delivery_mode=2))
@@ -29,7 +29,7 @@ async def test_a_queue_that_moves_goes_on_with_higher_numbers(tmp_path: Path) ->
     async with homes(2, tmp_path) as brokers:
         first, second = brokers
         await declare(first, "q", {"x-single-active-consumer": True})
-        first.topology.epochs.observe(first.topology.epochs.draw() + HOUR)  # its clock is an hour ahead
+        first.topology.epochs.observe(first.topology.epochs.draw() + HOUR)  # the home's clock is an hour ahead
         there = [await epoch_at(first), await epoch_at(second)]
         await move(first, "q", 2)
         await until(lambda: is_over(*brokers))

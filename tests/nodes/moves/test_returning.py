@@ -1,4 +1,4 @@
-"""Shards that return to a node that joins under the name of a forgotten one."""
+"""Shards return to a node that joins under the name of a forgotten node."""
 
 import time
 from collections import Counter
@@ -25,7 +25,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 class Nodes:
-    """A node, and the options of others."""
+    """A node, and options for further nodes."""
 
     def __init__(self, directory: Path, options: tuple[str, ...]) -> None:
         self._directory = directory
@@ -33,7 +33,7 @@ class Nodes:
         self.one = self.node("one", ONE)
 
     def node(self, data: str, name: str, workers: int = 1) -> JumpMQ:
-        """A node with a data directory, to be started."""
+        """Return a node with a data directory, not yet started."""
         return JumpMQ(self._directory / data, name, (*self._options, "--workers", str(workers)))
 
     @property
@@ -42,20 +42,20 @@ class Nodes:
         return f"http://guest:guest@127.0.0.1:{self.one.http_port}"
 
     def put(self, path: str, body: dict[str, Any]) -> None:
-        """Have something be there."""
+        """Put an object through the management API."""
         requests.put(f"{self.url}/api/{path}", json=body, timeout=10).raise_for_status()
 
     def shards(self) -> dict[str, str]:
-        """The node of each shard of the second node, with a mark where it is on its way."""
+        """Return the nodes of the second node's shards, with a mark during a move."""
         found = {one["name"]: one for one in requests.get(f"{self.url}/api/queues", timeout=10).json()}
         moving = "moving_to", "moving_from"
-        return {  # a list made of two nodes' answers may lack a queue that moves
+        return {  # a list made of two nodes' answers may lack a moving queue
             name: "?" if (shard := found.get(name)) is None else shard["node"] + " …" * any(map(shard.get, moving))
             for name in SHARDS
         }
 
     def ctl(self, *arguments: str) -> None:
-        """What an operator does."""
+        """Run jumpmqctl."""
         result = run("jumpmqctl", *arguments, "--url", self.url)
         assert result.returncode == 0, result.stderr
 
@@ -68,7 +68,7 @@ class Nodes:
                 channel.basic_publish("x", f"{number}", b"%d" % number, PERSISTENT)
 
     def lose_two(self, queue_type: str = "classic") -> None:
-        """Have the second node be there with shards, be drained, and forgotten; publishes 200 messages in all."""
+        """Start the second node with shards, drain and forget the node; publish 200 messages in all."""
         with self.node("two", TWO) as two:
             pattern = {"pattern": "^x$", "apply-to": "exchanges"}
             self.put("policies/%2F/p", pattern | {"definition": {"shards-per-node": 3, "queue-type": queue_type}})
@@ -104,7 +104,7 @@ def nodes(directory: Path) -> Iterator[Nodes]:
 
 
 def consumed(port: int, queue: str, consumers: int, arguments: dict[str, Any] | None = None) -> Counter[int]:
-    """The messages that so many consumers of a queue get, until nothing more comes."""
+    """Return the messages received by so many consumers of a queue, until no more arrive."""
     found: Counter[int] = Counter()
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()

@@ -1,5 +1,8 @@
-"""An exchange whose queues are at several homes, and whose ring changes: messages of a key that moves wait in its new
-queue for those in its old one, wherever they are published and wherever the two are."""
+"""Ring changes of an exchange with queues at several homes.
+
+Messages of a moved key wait in the new queue for earlier messages in the old queue, for any home of the
+publisher and of both queues.
+"""
 
 import asyncio
 import random
@@ -27,7 +30,7 @@ HOMES = (1, 2, 3)
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningHomes]:
-    """Three homes, and a hash exchange with a queue at each."""
+    """Three homes, and a hash exchange with a queue at each home."""
     with running_homes(3, tmp_path) as homes:
         with pika.BlockingConnection(pika.URLParameters(homes.url(1))) as connection:
             ordered = {"ordered-scaling": True}
@@ -39,14 +42,14 @@ def running(tmp_path: Path) -> Iterator[RunningHomes]:
 
 
 def refused(running: RunningHomes, home: int) -> None:
-    """Ask for what is refused: it is no change of the log, but decided at the home that orders it."""
+    """Request an invalid change: the deciding home refuses without an entry in the log."""
     url = pika.URLParameters(running.url(home))
     with pika.BlockingConnection(url) as connection, pytest.raises(ChannelClosedByBroker):
         connection.channel().queue_bind(f"q{home}", "missing")
 
 
 def bind(running: RunningHomes, home: int, name: str, weight: str = "1") -> None:
-    """Declare a queue at a home, and bind it there."""
+    """Declare a queue at a home, and bind the queue there."""
     with pika.BlockingConnection(pika.URLParameters(running.url(home))) as connection:
         channel = connection.channel()
         channel.queue_declare(name, durable=True)
@@ -65,7 +68,7 @@ def member(running: RunningHomes, home: int, checker: Checker) -> Member:
 
 
 class Publisher:
-    """Publishes messages of keys of its own at a home, one confirmed before the next of them all."""
+    """Publishes messages at a home with keys named after the home, and waits for every confirm."""
 
     def __init__(self, running: RunningHomes, home: int, checker: Checker) -> None:
         self._connection = pika.BlockingConnection(pika.URLParameters(running.url(home)))
@@ -86,8 +89,8 @@ class Publisher:
 
 
 def grown(running: RunningHomes, checker: Checker) -> Publisher:
-    """A publisher of messages of which some wait in a queue ``new``, at the second home, for those before them."""
-    soon(lambda: not fences(running))  # those of the queues before, of which it is not known yet that they are empty
+    """Return a publisher; some of its messages wait in a queue ``new`` at the second home for earlier messages."""
+    soon(lambda: not fences(running))  # barriers of earlier queues not yet known to be empty
     publisher = Publisher(running, 1, checker)
     publisher.publish(40, 2)
     bind(running, 2, "new")
@@ -103,7 +106,7 @@ def fences(running: RunningHomes) -> list[dict[str, Any]]:
 def test_messages_wait_for_those_at_other_homes(running: RunningHomes, caplog: pytest.LogCaptureFixture) -> None:
     checker = Checker()
     epochs = running.brokers[0].topology.epochs
-    epochs.observe(epochs.draw() + 3_600_000_000)  # its clock is an hour ahead: so are its owners' numbers
+    epochs.observe(epochs.draw() + 3_600_000_000)  # the home's clock is an hour ahead, and so are its owner epochs
     publishers = [Publisher(running, home, checker) for home in HOMES]
     with member(running, 1, checker) as one:
         for publisher in publishers:
@@ -129,7 +132,7 @@ def test_messages_wait_for_those_at_other_homes(running: RunningHomes, caplog: p
 
 
 def lag(running: RunningHomes, home: int, seconds: float) -> None:
-    """Have a home make each change of the definitions so much later than it hears of it."""
+    """Delay the changes of definitions at a home by so many seconds."""
     broker = running.brokers[home - 1]
     follower = broker.topology.log
     assert isinstance(follower, LogFollower)
@@ -194,7 +197,7 @@ def test_keys_stay_in_order_while_rings_change_under_load(running: RunningHomes,
 
 @pytest.mark.parametrize("home", [2, 3])
 def test_they_wait_on_when_a_home_starts_again(running: RunningHomes, home: int) -> None:
-    """That of the queue which waits, or one of a queue that is waited for."""
+    """The restarted home: the home of the waiting queue, or the home of a queue waited for."""
     checker = Checker()
     publisher = grown(running, checker)
     before = {(found["source"], found["messages_held"]) for found in fences(running) if found["queue"] == "new"}

@@ -1,4 +1,4 @@
-"""Streams that move to another machine: their files are copied, and nothing is lost, doubled or out of order."""
+"""Streams move to another machine by copies of their files; no message is lost, doubled or out of order."""
 
 import asyncio
 import re
@@ -29,18 +29,18 @@ SMALL = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 20_000}
 
 
 def move(broker: Broker, name: str, home: int) -> None:
-    """Have a stream of this node move to another."""
+    """Move a stream of the local node to the second node."""
     assert broker.peers.moves.begin(broker.topology.vhosts["/"].declared[name], home)
 
 
 def shown(broker: Broker, name: str) -> dict[str, Any]:
-    """What the status of a stream says of its move."""
+    """Return the fields of a stream's status about the move."""
     status = queue_of(broker, name).status()
     return {key: value for key, value in status.items() if key.startswith("mov")}
 
 
 def copies(directory: Path) -> list[Path]:
-    """Files of streams copied from other nodes, for a move in progress."""
+    """Return the files of streams copied from other nodes, for a move in progress."""
     return sorted(directory.glob("home-*/streams/*.coming/*"))
 
 
@@ -50,7 +50,7 @@ def segments(directory: Path) -> list[Path]:
 
 
 async def over(directory: Path, *brokers: Broker) -> None:
-    """Wait until a stream has moved, and nothing of the move is left."""
+    """Wait until a stream has moved, without remains of the move."""
     await until(lambda: is_over(*brokers) and not any(broker.home_figures.state().moves for broker in brokers))
     await asyncio.gather(*(broker.committed() for broker in brokers))
     assert not copies(directory)
@@ -89,7 +89,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
 
 @in_loop
 async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
-    """Those of a group by what they have settled, others by the offset that they give."""
+    """A group continues after the settled messages, a plain consumer at the given offset."""
     async with nodes(2, tmp_path, timing=Timing(settle_grace=0.5)) as brokers:
         await declare(brokers[0], "s", SMALL)
         await publish(brokers[0], "", "s", 0, 50)
@@ -136,7 +136,7 @@ async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest follows; what a crash has spoiled of the copy is copied again."""
+    """The rest follows; parts of the copy damaged by a crash are copied again."""
     written, write = [0], SegmentCopy.write
     room = threading.Event()
 
@@ -186,7 +186,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
 async def test_what_cannot_be_copied_stays_and_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A disk without room or that fails, and a segment that is damaged; nothing is left at the other node."""
+    """Causes: a full or failing disk, and a damaged segment; nothing is left at the new node."""
     async with nodes(2, tmp_path) as brokers:
         first, second = brokers
         await declare(first, "s", SMALL)
@@ -282,7 +282,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
 
 @in_loop
 async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_path: Path) -> None:
-    """Retention removed the file that the earlier attempt had asked for."""
+    """Retention removed the file that the earlier attempt had requested."""
     async with nodes(2, tmp_path) as (first, second):
         await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
@@ -306,7 +306,7 @@ async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_pa
 async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The stream has moved; what is published is kept there, and it goes on when there is room."""
+    """The stream has moved; publishes are stored at the new node, and the move continues once there is room."""
     is_full, finish = threading.Event(), StreamFiles.finish_coming
     is_full.set()
 
@@ -334,7 +334,7 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
 async def test_what_is_lost_at_the_last_moment_is_told_and_the_rest_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last segment is gone when what has come since is copied."""
+    """The last segment is gone when the messages published meanwhile are copied."""
     copied = StreamOffers.copied
 
     async def losing(self: StreamOffers, stream: Any, home: int, to: int, tell: Any) -> None:
@@ -397,7 +397,7 @@ async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once where the stream is deleted, else after a while."""
+    """The files of a deleted stream go at once, abandoned files after a while."""
 
     def leave(number: int) -> Path:
         directory = tmp_path / "home-2" / "streams" / f"{number}.coming"
@@ -421,7 +421,7 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @in_loop
 async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
-    """The directories as they are at each step of a move are those of a crash there."""
+    """The directories at each step of a move are the directories after a crash in the step."""
     timing = Timing(near_octets=1000)
     async with nodes(2, tmp_path / "running", timing=timing) as brokers:
         await declare(brokers[0], "s", SMALL)

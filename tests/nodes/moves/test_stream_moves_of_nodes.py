@@ -1,4 +1,4 @@
-"""A stream moves between nodes that are killed meanwhile, each a process: every message is counted."""
+"""A stream moves between node processes killed meanwhile: every message is counted."""
 
 import threading
 import time
@@ -19,11 +19,11 @@ from jumpmq.testing import JumpMQ
 pytestmark = [needs_etcd, pytest.mark.slow]
 
 FILLED = 600
-"""Messages that the stream holds before, each of 50,000 octets."""
+"""Number of messages in the stream at the start, each of 50,000 octets."""
 
 
 class GroupConsumer(Consumer):
-    """Consumes as a member of a group what is published after its first consumer came."""
+    """Consumes, as a member of a group, messages published after its first consumer arrived."""
 
     def arguments(self, queue: str) -> dict[str, Any]:
         return {"x-consumer-group": "g", "x-stream-offset": "next"}
@@ -39,7 +39,7 @@ class Cluster:
         self.nodes = [stack.enter_context(JumpMQ(directory / name, name, options)) for name in names]
 
     def ask(self, method: str, path: str, **body: Any) -> requests.Response | None:
-        """The answer of a node that answers."""
+        """Return the answer of the first reachable node."""
         for node in self.nodes:
             try:
                 url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/{path}"
@@ -49,18 +49,18 @@ class Cluster:
         return None
 
     def stream(self) -> dict[str, Any]:
-        """What is shown of the stream; empty while its home is down."""
+        """Return the stream's status; empty while its home is down."""
         answer = self.ask("GET", "queues/%2F/s")
         shown = {} if answer is None or answer.status_code != 200 else answer.json()
         return {} if shown.get("state") == "down" else shown
 
     def stands(self) -> bool:
-        """Whether the stream is at one node, and moves no more."""
+        """Return True if the stream is at one node, and does not move."""
         shown = self.stream()
         return "node" in shown and not shown.keys() & {"moving_to", "moving_from"}
 
     def begin(self) -> tuple[JumpMQ, JumpMQ]:
-        """Have the stream move to the other node; returns the old one and the new one."""
+        """Start the move to the second node; return the old and the new node."""
         here = self.stream()["node"]
         old, new = self.nodes if self.nodes[0].node == here else reversed(self.nodes)
         body = {"action": "move", "node": new.node}
@@ -127,14 +127,14 @@ def test_either_node_is_killed(tmp_path: Path, when: Callable[[JumpMQ, JumpMQ], 
 
 
 def stop_event(stack: ExitStack) -> Any:
-    """An event that is set at the end."""
+    """An event set at the end."""
     stop = threading.Event()
     stack.callback(stop.set)
     return stop
 
 
 def read(cluster: Cluster) -> list[tuple[int, bytes]]:
-    """All that the stream has, with offsets."""
+    """Return all rows of the stream, with offsets."""
     count = cluster.stream()["messages"]
     found: list[tuple[int, bytes]] = []
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].port)) as connection:

@@ -1,6 +1,7 @@
-"""A member of a consumer group that writes what it handles; see ``test_order_of_a_cluster``.
+"""A member of a consumer group that records handled messages; see ``test_order_of_a_cluster``.
 
-It puts each fifth message of a key back once, and with ``--stop`` it stops itself before it writes its tenth message.
+The member requeues every fifth message of a key once, and with ``--stop`` stops itself before recording its
+tenth message.
 """
 
 import argparse
@@ -27,14 +28,14 @@ HAPPENED = "INSERT INTO happened VALUES (?, ?)"
 
 
 class Member:
-    """Handles messages, each in a transaction."""
+    """Handles each message in a transaction."""
 
     def __init__(self, database: str, stop_at: int) -> None:
         self._database = sqlite3.connect(database, timeout=60)
-        self._left = stop_at  # messages until it stops itself
+        self._left = stop_at  # number of messages until the member stops itself
 
     def happened(self, what: str) -> None:
-        """Write down what happened to this member."""
+        """Record an event of this member."""
         with self._database:
             self._database.execute(HAPPENED, (what, os.getpid()))
 

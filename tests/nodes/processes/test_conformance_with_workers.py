@@ -1,4 +1,4 @@
-"""Several processes do what one does: conformance tests again, with queues spread over three."""
+"""Several processes behave like a single broker: conformance tests again, with queues spread over three workers."""
 
 import subprocess
 import sys

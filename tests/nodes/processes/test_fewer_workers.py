@@ -1,4 +1,4 @@
-"""A broker that has fewer workers than before: what the others had is at those that stay."""
+"""After a reduction of the number of workers, queues of removed workers are at the remaining workers."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def until(true: Callable[[], object], seconds: float = 90) -> None:
 
 
 def filled(broker: jumpmq.RunningBroker) -> None:
-    """Queues of each kind at each home, with messages."""
+    """Queues of every kind at every home, with messages."""
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -59,7 +59,7 @@ def passes(broker: jumpmq.RunningBroker, check: str) -> bool:
 
 
 def contents(broker: jumpmq.RunningBroker) -> dict[str, list[int]]:
-    """The numbers of all messages, by queue; those of queues are acknowledged."""
+    """Return the numbers of all messages by queue; messages of queues other than streams are acknowledged."""
     found: dict[str, list[int]] = {name: [] for name in QUEUES}
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
         channel = connection.channel()
@@ -90,7 +90,7 @@ def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Pat
     with jumpmq.running(workers=1, **settings) as broker:
         assert requests.get(f"{broker.http_url}/api/losses", timeout=30).json() == []
         assert contents(broker) == {name: list(range(COUNT)) for name in QUEUES}
-        again = run("jumpmqctl", "set_workers", "1", "--url", broker.http_url)  # it was interrupted, say
+        again = run("jumpmqctl", "set_workers", "1", "--url", broker.http_url)  # say, after an interruption
         assert (again.returncode, "The broker has 1 workers" in again.stdout) == (0, True)
     with jumpmq.running(workers=2, **settings) as broker:  # and more again
         run("jumpmqctl", "rebalance", "all", "--url", broker.http_url)

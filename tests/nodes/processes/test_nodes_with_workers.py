@@ -1,4 +1,4 @@
-"""Nodes of a cluster that have several workers each, as processes, with a real etcd."""
+"""Nodes of a cluster with several worker processes each, with a real etcd."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def closed(connection: pika.BlockingConnection) -> None:
 
 @contextmanager
 def channels(*brokers: JumpMQ, each: int = 1) -> Iterator[list[Any]]:
-    """A channel with confirms on each of so many connections to each broker."""
+    """Return channels with confirms, on so many connections per broker."""
     with ExitStack() as stack:
         found = []
         for broker in brokers:
@@ -75,7 +75,7 @@ def workers(broker: JumpMQ) -> list[dict[str, Any]]:
 
 
 def filled(channel: Any, count: int, first: int = 0) -> dict[str, list[bytes]]:
-    """Queues with messages; returns what is to be in each."""
+    """Fill queues with messages; return the expected content of each queue."""
     wanted = {}
     for number in range(first, first + count):
         channel.queue_declare(f"q{number}", durable=True)
@@ -86,7 +86,7 @@ def filled(channel: Any, count: int, first: int = 0) -> dict[str, list[bytes]]:
 
 
 def contents(channel: Any, queues: Any) -> dict[str, list[bytes]]:
-    """What is in queues, in order; it is put back."""
+    """Return and requeue the messages of queues, in order."""
     found: dict[str, list[bytes]] = {}
     for queue in queues:
         found[queue] = []
@@ -143,7 +143,7 @@ def test_two_nodes_of_two_workers_are_one_cluster(tmp_path: Path) -> None:
             ctl(two, "await_online_nodes", "2")
             assert ask(one, "/api/health/checks/alarms").json() == {"status": "ok"}
 
-            for home in (2, 3):  # a worker of each node
+            for home in (2, 3):  # one worker of each node
                 ask(one, f"/api/vhosts/at-{home}", "PUT", json={"home": home}).raise_for_status()
                 ask(one, f"/api/permissions/at-{home}/guest", "PUT", json=ALL).raise_for_status()
             for broker, vhost in ((one, "at-2"), (two, "at-3"), (one, "at-3")):

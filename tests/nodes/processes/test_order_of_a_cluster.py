@@ -1,4 +1,4 @@
-"""Owners' numbers, ordered retries and delayed messages at once, in a cluster whose nodes and members die."""
+"""Owner epochs, ordered retries and delayed messages at once, in a cluster whose nodes and members die."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STRICT = {
 
 
 def declare(nodes: list[JumpMQ]) -> None:
-    """A hash exchange that delays, over two queues of each node."""
+    """Declare a delaying hash exchange over two queues per node."""
     for place, node in enumerate(reversed(nodes)):
         with closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))) as connection:
             channel = connection.channel()
@@ -45,7 +45,7 @@ def declare(nodes: list[JumpMQ]) -> None:
 
 
 def publish(node: JumpMQ, first: int, last: int) -> None:
-    """Messages of each key, numbered; of half of the keys all are delayed."""
+    """Publish numbered messages of each key; all messages of every second key are delayed."""
     with closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -86,11 +86,11 @@ def test_order_holds_with_retries_delays_and_handovers_in_a_cluster(tmp_path: Pa
         publish(one, 1, NUMBERS // 2)
         until(lambda: happened("stopped"))
         join(two)
-        join(one)  # two more: what the stopped member has goes to them, by force
+        join(one)  # two more: they get the stopped member's messages, by force
         until(lambda: handled() > KEYS * NUMBERS // 8)
         api = ManagementClient(f"http://guest:guest@127.0.0.1:{one.http_port}")
         api.post("queues", "/", "q00", "actions", body={"action": "move"})
-        until(lambda: handled() >= KEYS * (NUMBERS // 2))  # also what the stopped member has, which others took
+        until(lambda: handled() >= KEYS * (NUMBERS // 2))  # includes the stopped member's messages
         dies.kill()
         publish(one, NUMBERS // 2 + 1, NUMBERS)
         two.kill()

@@ -1,4 +1,4 @@
-"""A broker in several processes is one broker, whichever of them dies."""
+"""A broker in several processes is one broker, also after the death of any process."""
 
 import asyncio
 import fcntl
@@ -36,7 +36,7 @@ def settings(directory: Path | None = None, **others: Any) -> Config:
 
 
 def publish_when_up(channel: Any, queue: str) -> None:
-    """Publish a message; for a moment after its home has started again others may not know that it is back."""
+    """Publish a message; repeat until the local home knows of the restart of the queue's home."""
     until = time.monotonic() + 10
     while True:
         try:
@@ -96,7 +96,7 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
 
 @pytest.mark.slow
 def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:
-    """What is there stays where it is; the new ones get queues from then on."""
+    """Existing queues stay in place; later queues go to the new processes, too."""
     balanced = {"x-queue-leader-locator": "balanced"}
     for processes in (1, 2, 4):
         with jumpmq.running(data_dir=tmp_path, workers=processes) as broker, connected(broker.amqp_url) as [channel]:
@@ -129,7 +129,7 @@ async def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(tmp
                         channel.basic_publish("", f"{round}-{place}", b"also", PERSISTENT, mandatory=True)
 
         def publish_to_all(rounds: int) -> None:
-            """To every queue from a client of each process: all definitions are known everywhere."""
+            """Publish to every queue from a client of each process: all definitions are known everywhere."""
             with connected(url, 2) as channels:
                 for channel in channels:
                     for queue in (f"{round}-{place}" for round in range(rounds) for place in range(2)):
@@ -182,9 +182,10 @@ async def test_a_process_that_ends_again_and_again_ends_the_broker() -> None:
 
 
 def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
-    """`jumpmq serve --workers 2`: ready when all are, SIGHUP is no end, an administrator's stop and SIGTERM are.
+    """`jumpmq serve --workers 2` is ready once all workers are, ignores SIGHUP, and ends on a stop or
+    SIGTERM.
 
-    After SIGKILL the next one waits for the processes of the one before.
+    After SIGKILL, the next start waits for the processes of the killed broker.
     """
     command = [sys.executable, "-m", "jumpmq", "serve", "--workers", "2", "--port", "0", "--http-port", "0"]
     for how in ("http", "kill", "signal"):
@@ -246,7 +247,7 @@ def has_ended(pid: str) -> bool:
 
 @in_loop
 async def test_who_clears_up_old_files_leaves_the_directory_of_links(tmp_path: Path) -> None:
-    """systemd-tmpfiles passes over a directory that is locked (tmpfiles.d(5))."""
+    """systemd-tmpfiles skips locked directories (tmpfiles.d(5))."""
     async with serving_workers(settings(), 2) as control:
         directory = control.workers.links
         assert directory.stat().st_mode & 0o777 == 0o700

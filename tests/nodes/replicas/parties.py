@@ -1,4 +1,4 @@
-"""Replicas on the sessions of two homes; each notes its notifications."""
+"""Replicas on the sessions of two homes, with recorded notifications."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from jumpmq.replication.frames import Frame
 
 
 class Party:
-    """A replica that notes what it is told."""
+    """A replica with recorded notifications."""
 
     def __init__(self, me: str) -> None:
         self.me = me

@@ -1,4 +1,4 @@
-"""Shipped pieces become whole commits, and damage is noticed before anything of it is stored."""
+"""Shipped pieces become whole commits; damaged pieces are refused before storage."""
 
 import random
 
@@ -15,7 +15,7 @@ from jumpmq.store.records import Opening
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Stretch, bytes, int]:
-    """A segment with commits of several sizes: its stretch, its octets, how many commits it has."""
+    """Return a segment with commits of several sizes: its stretch, its octets, and the number of commits."""
     directory = tmp_path_factory.mktemp("store")
     opened = Opened(directory, epoch=7)
     first = opened.store.last_commit
@@ -66,7 +66,8 @@ def test_a_changed_octet_is_found_and_what_came_before_its_commit_is_kept(writte
                 found += whole
         except DamagedCommit:
             pass
-        # The opening has two copies, and one of them is enough; lengths may ask for more octets than came.
+        # The opening has two copies, and one copy is enough; a damaged length may ask for more octets than
+        # came.
         assert len(found) <= at or at < 64
         assert bytes(damaged[: len(found)]) == found
 

@@ -1,4 +1,4 @@
-"""A copy on disk: what opening it makes of it, after whatever has happened to its process and disk."""
+"""Opening a copy on disk after any failure of its process and disk."""
 
 import asyncio
 import errno
@@ -266,7 +266,7 @@ def test_streams_are_made_from_the_log_of_a_copy(tmp_path: Path) -> None:
 
 @in_loop
 async def test_commits_are_written_and_synced_in_order_by_whichever_thread(home: Path, tmp_path: Path) -> None:
-    """The first octets of a segment make room in its file; what has room goes through the compiled thread."""
+    """The first octets of a segment make room in its file; a commit that fits goes through the compiled thread."""
     stretch = read_lineage(home).lineage[0]
     octets, at = octets_of(home, stretch), position_at(stretch.segment, 0)
     answers: list[TaskResult] = []
@@ -292,5 +292,5 @@ async def test_commits_are_written_and_synced_in_order_by_whichever_thread(home:
     disk.do(Append(copy.end, b"nothing is done any more"))
     disk.end()
     await asyncio.to_thread(disk.close)
-    copy._segment = None  # it cannot be cut
+    copy._segment = None  # the file cannot be cut
     copy.close()

@@ -1,4 +1,4 @@
-"""Files of a copy: offered by a leader, come at a member, and take the old copy's place whatever happens meanwhile."""
+"""Files of a copy: offered by a leader, received by a member, and installed despite failures."""
 
 import shutil
 import sqlite3
@@ -25,7 +25,7 @@ from jumpmq.store.stream_segment import encode
 
 
 def chunk(first: int, position: int) -> bytes:
-    """A chunk of a stream, of a commit of its own."""
+    """Return a chunk of a stream, in a commit of its own."""
     messages = make_messages(first + 1, first + 10, lambda seq: b"%d" % seq * 30_000)
     return b"".join(encode(messages, first, position, position, 7)[1])
 
@@ -33,12 +33,12 @@ def chunk(first: int, position: int) -> bytes:
 WHOLE = chunk(0, 0)
 TORN = chunk(10, len(WHOLE))
 AHEAD = bytes(1 << 20)
-"""Octets that are allocated behind what is written."""
+"""Octets allocated behind the written part."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home of whose two segments the second one is sealed too, and a stream's file."""
+    """A home with two sealed segments and a stream's file."""
     directory = tmp_path / "home"
     opened = Opened(directory, segment_bytes=1 << 16)
     for first in range(1, 241, 30):
@@ -190,7 +190,7 @@ def test_a_copy_that_is_set_aside_is_empty_and_another_and_keeps_its_promise(hom
     assert (found.lineage, found.noted.epoch, found.noted.mark) == ((), 7, 0)
     assert found.noted.disk != copy.noted.disk
     found.close()
-    set_aside(home)  # it was not filled yet
+    set_aside(home)  # the segment was not filled yet
     assert others.exists() and not (home / "jumpmq.db").exists() and not (home / "streams").exists()
     assert sorted(path.name for path in (home / "damaged").iterdir()) == [
         "definitions",
@@ -226,7 +226,7 @@ def test_a_log_is_kept_for_a_member_that_takes_files_until_that_gets_no_further(
     assert offer.holds
     offer.list(begins=False)
     assert offer.holds, "to make a manifest takes as long as it takes"
-    for octets in (300, 400, 300, 300, 300):  # of each attempt; a manifest that is asked for again begins the next one
+    for octets in (300, 400, 300, 300, 300):  # of each attempt; a repeated manifest begins the next attempt
         offer.on_want(Want(1, "", 0))
         for _ in range(octets // 100):
             clock += 50

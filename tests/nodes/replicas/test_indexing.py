@@ -1,4 +1,4 @@
-"""Indexing of a copy by a process, which may be killed, and whose end is waited for by whoever opens the copy next."""
+"""Indexing of a copy by a process, which may be killed; the next opener of the copy waits for the end."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Copy:
-    """A copy of the home, and what its indexing says."""
+    """A copy of the home, and the reports of the indexing."""
 
     def __init__(self, home: Path, directory: Path) -> None:
         shutil.copytree(home / DIRECTORY, directory / DIRECTORY)
@@ -58,7 +58,7 @@ class Copy:
         self.indexing.run(self.last, self.directory.lock.fileno())
 
     def stop(self) -> int:
-        """Begin a run, and stop its process; return the process's number."""
+        """Begin a run, and stop its process; return the process id."""
         self.run()
         until(lambda: self.indexing._process is not None)
         process = self.indexing._process

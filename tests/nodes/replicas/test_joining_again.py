@@ -1,4 +1,4 @@
-"""A member whose leader or disk is not ready goes on asking, and trying."""
+"""A member with an unready leader or disk repeats its requests and attempts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ pytestmark = needs_etcd
 
 
 class Owner:
-    """Notes what a replica says."""
+    """Records the reports of a replica."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

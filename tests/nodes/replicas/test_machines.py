@@ -33,10 +33,10 @@ pytestmark = [needs_etcd, pytest.mark.several]
 
 
 class Machines:
-    """So many replicas: processes that may be killed and started again.
+    """So many replicas as processes, for kills and restarts.
 
     Attributes:
-        folder: their directories.
+        folder: parent of the replicas' directories.
     """
 
     def __init__(self, folder: Path, count: int, members: list[EtcdMember], kind: str) -> None:
@@ -145,8 +145,7 @@ def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
 
 
 def require_equal(one: Path, other: Path) -> int:
-    """Two logs are the same, octet for octet, up to the end of the shorter one, but for removed segments; return that
-    end."""
+    """Assert that two logs are equal up to the shorter end, except for removed segments; return the end."""
     logs = read_lineage(one).lineage, read_lineage(other).lineage
     mine, theirs = [[stretch for stretch in log if stretch.end > OPENING_SIZE] for log in logs]
     end = common_end(mine, theirs)
@@ -160,7 +159,7 @@ def require_equal(one: Path, other: Path) -> int:
 
 
 def last_commit_in(directory: Path) -> int:
-    """The end of the last commit: a segment that was just begun is not shipped before it has one."""
+    """Return the end of the last commit: a segment without commits is not shipped."""
     return end_of([stretch for stretch in read_lineage(directory).lineage if stretch.end > OPENING_SIZE])
 
 
@@ -173,7 +172,7 @@ def is_free(directory: Path) -> bool:
 
 
 def messages_in(directory: Path) -> list[int]:
-    """The numbers of the messages that a store finds in a directory."""
+    """Return the numbers of a store's messages in a directory."""
     until(lambda: is_free(directory))  # a process that indexes a copy ends a moment after its parent
     opened = Opened(directory)
     try:
@@ -251,7 +250,7 @@ def test_a_leader_that_lost_its_last_octets_takes_them_from_a_follower(three: Ma
     last = three.confirmed
     leading = CopyDirectory(three.directory(1), LOG)
     begin = leading.lineage[-1].segment
-    leading.cut(position_at(begin, OPENING_SIZE))  # its page cache was lost with the power of the machine
+    leading.cut(position_at(begin, OPENING_SIZE))  # the page cache was lost with the power of the machine
     (three.directory(1) / NOTE).write_bytes(replace(leading.noted, mark=0).encode())
     leading.close()
     assert len(messages_in(killed_now(three.directory(1), three.folder / "cut"))) < last

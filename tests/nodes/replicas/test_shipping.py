@@ -1,4 +1,4 @@
-"""Shipping from a log's files: in pieces, with a window, whatever the size of commits."""
+"""Shipping from a log's files: in pieces, with a window, for any size of commits."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from jumpmq.store.log import DIRECTORY, file_name
 
 
 class Shipped:
-    """A home with commits of several sizes, and what was shipped of it."""
+    """A home with commits of several sizes, and the octets shipped from it."""
 
     def __init__(self, directory: Path, **sizes: Any) -> None:
         opened = Opened(directory, segment_bytes=1 << 18)
@@ -42,7 +42,7 @@ class Shipped:
         )
 
     def received(self) -> list[tuple[int, bytes]]:
-        """Whole commits by position, as a follower makes them of the pieces."""
+        """Return whole commits by position, assembled as a follower assembles the pieces."""
         found: list[tuple[int, bytes]] = []
         checks = None
         for frame in self.frames:

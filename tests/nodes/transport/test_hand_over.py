@@ -1,4 +1,4 @@
-"""Clients are served by the process that is the home of their virtual host."""
+"""The home of a client's virtual host serves the client."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ def put(broker: JumpMQ, vhost: str, **words: Any) -> requests.Response:
 
 
 def opened_at(broker: JumpMQ, connections: list[WireConnection]) -> Counter[int]:
-    """How many of these connections each home has opened."""
+    """Return the number of the given connections opened by each home."""
     line = re.compile(r"home (\d+): connection 127\.0\.0\.1:(\d+) .* opened virtual host")
     found = {int(port): int(home) for home, port in line.findall(broker.log.read_text())}
     return Counter(found[connection.address[1]] for connection in connections)
@@ -87,7 +87,7 @@ def test_with_tls_they_stay_too(broker: JumpMQ) -> None:
 
 
 def test_what_is_sent_behind_the_opening_goes_along(broker: JumpMQ) -> None:
-    """A client need not wait for open-ok: RabbitMQ takes what comes at once."""
+    """A client need not wait for open-ok: RabbitMQ takes methods sent at once."""
     body = bytes(range(256)) * 40
     for cut in (0, 1, 300, 9000):
         connection = dial(broker.port)
@@ -131,7 +131,7 @@ def test_limits_count_where_they_go(broker: JumpMQ) -> None:
 
 
 def socket_of(broker: JumpMQ, home: int) -> tuple[Path, int]:
-    """The socket to which clients of a home are handed, and the process that has it."""
+    """Return the path of the socket for handing over clients to a home, and the process id of its owner."""
     for process in children(broker.pid):
         inodes = {str(one.readlink()) for one in Path(f"/proc/{process}/fd").iterdir() if one.is_symlink()}
         for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
@@ -166,7 +166,7 @@ def test_a_home_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
             try:
                 with login(broker.port, vhost="two") as connection:
                     return next(iter(opened_at(broker, [connection])))
-            except (Hangup, OSError):  # it was on its way to the process that is killed
+            except (Hangup, OSError):  # the connection was on its way to the killed process
                 return 0
 
         assert home() == 2
@@ -189,7 +189,7 @@ def test_a_home_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def is_left(client: WireConnection) -> bool:
-    """Whether a client is not answered within a second and a half."""
+    """Return True if a client gets no answer within a second and a half."""
     client.send(b"AMQP\x00\x00\x09\x01")
     try:
         client.read_frame(1.5)

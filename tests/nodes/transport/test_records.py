@@ -1,4 +1,4 @@
-"""The table of the records of links: each kind once, with octets that a reader can take apart by hand."""
+"""The table of records of links: each kind once, with octets decodable by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ GOLDEN: dict[str, tuple[str, Any]] = {
     "LEFT": ("5b5b222f222c202265222c20392c20352c2031325d5d", [["/", "e", 9, 5, 12]]),
     "OWNED": ("0000020000000005000643c37fad2000", (2199023255557, 1763356800000000)),
 }
-"""By name, the octets of a payload as every version sends them, and what they say."""
+"""By name, the octets of a payload in every version, and the meaning."""
 
 
 def message(body: bytes) -> Message:

@@ -1,4 +1,4 @@
-"""What waits for clients and homes that do not read is bounded, however many channels and answers there are."""
+"""Queued output for slow clients and homes is bounded, for any number of channels and answers."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Links between machines: TCP with TLS, on which both ends prove that they know the secret."""
+"""Links between machines: TCP with TLS, with proofs of both ends for the secret."""
 
 import asyncio
 import contextlib
@@ -37,10 +37,10 @@ SECRET = "s" * 64
 
 
 class Proxy:
-    """Stands between two homes.
+    """A proxy between two homes.
 
     Attributes:
-        forwards: the ways that octets go: ``there`` and ``back``.
+        forwards: the forwarded directions: ``there`` and ``back``.
     """
 
     def __init__(self, target: Address) -> None:
@@ -84,7 +84,7 @@ class EndingSockets(TLSSockets):
 async def ends(
     *wanted: tuple[int, FixedDirectory], host: str = "127.0.0.1", timing: Timing = TIMING, handshakes: int = HANDSHAKES
 ) -> AsyncIterator[list[Links]]:
-    """The links of homes, by their numbers and what they know of the others."""
+    """Run the links of homes, given by number and directory."""
     found: list[Links] = []
     try:
         for home, directory in wanted:
@@ -114,7 +114,7 @@ async def dial(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    """Whether the other end closes without a proof of its own."""
+    """Return True if the peer closes without a proof."""
     kinds = []
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         async with asyncio.timeout(10):
@@ -148,7 +148,7 @@ async def test_records_go_both_ways_in_order() -> None:
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("seed", range(2))
 def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEventLoop], seed: int) -> None:
-    """Whatever a read ends with: records that fill the buffer, are longer, or have begun."""
+    """Reads may end anywhere: records fill the buffer, exceed it, or have begun."""
     random, full = Random(seed), ROOM - HEADER.size
     sizes = [random.choice([0, 1, 100, 5000, ROOM // 2, full - 1, full, full + 1, KEPT, 3 * KEPT]) for _ in range(200)]
     sent = [random.randbytes(min(size, 64)) * (size // 64) + bytes(size % 64) for size in sizes]
@@ -175,7 +175,7 @@ def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEven
 
 @in_loop
 async def test_there_is_room_behind_a_long_record() -> None:
-    """So that those that come together are acted on together."""
+    """The room lets the following records be handled in one turn."""
     known, heard = directory(), list[int]()
     async with ends((1, known), (2, known)) as (one, two):
         two.handlers[64] = lambda link, payload: heard.append(len(payload))
@@ -272,9 +272,9 @@ async def test_endless_handshakes_are_few_and_end() -> None:
         silent += [await dial(known.addresses[1]) for _ in range(2)]
         silent.append(await asyncio.open_connection(*known.addresses[1]))
         with contextlib.suppress(ConnectionError):
-            assert await silent[0][0].read() == b""  # there are too many
+            assert await silent[0][0].read() == b""  # too many unproven connections
         async with ends((2, known)) as (two,):
-            await until(lambda: one.homes == [2] and two.homes == [1])  # the silent ones have gone
+            await until(lambda: one.homes == [2] and two.homes == [1])  # the silent connections have ended
             for reader, writer in silent:
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
@@ -282,7 +282,7 @@ async def test_endless_handshakes_are_few_and_end() -> None:
 
 
 def test_what_comes_while_a_process_is_busy_is_not_lost() -> None:
-    """With the loop that brokers have: connections and the beginning of their TLS are there at once."""
+    """With the brokers' event loop, connections and the beginning of their TLS arrive at once."""
     count = 20
 
     def shake_hands(address: Address) -> bytes:
@@ -312,7 +312,7 @@ async def test_silent_handshakes_from_one_address_keep_no_other_out() -> None:
         await until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in silent) >= 37)
         async with ends((2, known)) as (two,):
             await until(lambda: one.homes == [2] and two.homes == [1])
-        assert not slow_reader.at_eof()  # its address had one
+        assert not slow_reader.at_eof()  # the address had a connection left
         for _, writer in [*silent, (slow_reader, slow)]:
             writer.close()
 
@@ -447,5 +447,5 @@ def test_a_closed_connection_is_released(way: str) -> None:
 
 
 def living(kind: type) -> int:
-    """How many objects of a type are in memory."""
+    """Return the number of objects of a type in memory."""
     return sum(type(one) is kind for one in gc.get_objects())

@@ -1,4 +1,4 @@
-"""Links between processes of one machine are in a directory that no other user may enter."""
+"""Links between processes of one machine are in a directory closed to other users."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page, as its other tests open it."""
+"""Fixtures for tests of the page."""
 
 from tests.http.site.conftest import api, broker, browser, open_page, pictures, site
 

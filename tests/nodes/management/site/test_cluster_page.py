@@ -1,4 +1,4 @@
-"""The page of a node of a cluster: true of all nodes, whichever of them answers."""
+"""The page of a cluster's node shows all nodes, on any node."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def broker(nodes: RunningHomes) -> jumpmq.RunningBroker:
 
 @pytest.fixture
 def at(nodes: RunningHomes) -> Iterator[Callable[[int], BlockingChannel]]:
-    """A channel at a node, by its number."""
+    """Return a channel at a node, by number."""
     connections = []
 
     def open_channel(home: int) -> BlockingChannel:
@@ -280,7 +280,7 @@ def message(key: str) -> dict[str, Any]:
 def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(
     tmp_path: Path, browser: Browser, pictures: Path
 ) -> None:
-    """Three processes and an etcd, one node killed: no page of the others says that all is well."""
+    """Three processes and an etcd, one node killed: no page of the remaining nodes reports a healthy cluster."""
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(tmp_path))
         options = ("--cluster", "page", "--etcd", member.url, "--queue-leader-locator", "balanced")
@@ -304,7 +304,7 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(
             site.see("No problems on 3 of 3 nodes")
         nodes = API(f"http://guest:guest@{HOST}:{started[0].http_port}").get("nodes")
         (process,) = [int(one["os_pid"]) for one in nodes if one["name"] == names[2]]
-        os.kill(process, signal.SIGSTOP)  # it hangs, and is waited for
+        os.kill(process, signal.SIGSTOP)  # the node hangs, and is waited for
         try:
             for site in sites:
                 site.see(f"Node {names[2]} does not answer|{names[2]} does not answer: 2 of 3 nodes do")
@@ -417,7 +417,7 @@ def test_the_log_is_that_of_all_workers(tmp_path: Path, browser: Browser, pictur
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
 
         def tellers() -> set[tuple[str, int]]:
-            """Who has logged something; each client that comes and goes is logged where it was."""
+            """Return the nodes with a given log text; a client is logged at its own node."""
             pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)).close()
             return {(one["node"], one["worker"]) for one in api.get("log", text="mechanism='PLAIN'")}
 

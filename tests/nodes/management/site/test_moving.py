@@ -1,4 +1,4 @@
-"""The page of a queue that is on its way from node to node."""
+"""The page of a queue during its move from node to node."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def declared(nodes: RunningHomes, name: str, **arguments: Any) -> None:
 
 
 def move(api: API, name: str) -> None:
-    """Have a queue move to the second node."""
+    """Start the move of a queue to the second node."""
     api.request("POST", "queues", "/", name, "actions", json={"action": "move", "node": NODES[1]})
 
 
 def marks(site: Site, name: str) -> list[str]:
-    """What the list of queues marks one with."""
+    """Return the marks of a queue in the list of queues."""
     return [text for text in site.row(name).locator(".mark").all_inner_texts() if text != "none"]  # no consumer
 
 
 def test_a_queue_whose_messages_are_on_their_way(nodes: RunningHomes, api: API, site: Site) -> None:
-    """They are, as long as a node does not answer."""
+    """The messages stay in transit while a node does not answer."""
     declared(nodes, "orders")
     nodes.run(nodes.leave(3))
     move(api, "orders")
@@ -75,7 +75,7 @@ def test_a_stream_whose_files_are_copied_and_one_that_stays(
 ) -> None:
     declared(nodes, "events", **{"x-queue-type": "stream"})
     with monkeypatch.context() as busy:
-        busy.setattr(stream_moves, "AT_ONCE", 0)  # others are copied before
+        busy.setattr(stream_moves, "AT_ONCE", 0)  # other messages are copied before
         move(api, "events")
         site.go("queues", "/", "events").see(f"to {NODES[1]}: its files are copied")
         nodes.run(nodes.leave(2))
