@@ -186,6 +186,7 @@ def test_the_version_is_that_of_the_changelog_and_of_the_manifests() -> None:
 def test_each_entry_of_the_changelog_is_one_line() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     assert [line for line in lines if line.startswith(" ")] == []
+    assert [line for line in lines if len(line) > 80] == []
 
 
 @pytest.mark.parametrize(
