@@ -7,7 +7,7 @@ homes of other nodes as *guests*, without clients.
 ===================  ==============================================================================================
 ``serving``          serving of a process's own home, with or without copies, and of guests
 ``node_copies``      the copies at a process: their leadership, and steps towards the wishes of operators
-``operating``        the view of operators, and their requests
+``operating``        status of the copies for operators, and requests of operators
 ``announced``        announcements in etcd: addresses of processes for copies, and problems of copies
 ``wishes``           the wishes for homes in etcd, of operators or from the settings
 ``succession``       the next leader of a home, and the time for leadership to return to the home's seat

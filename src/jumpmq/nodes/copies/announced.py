@@ -1,5 +1,5 @@
 """Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, problems of copies, damage, and
-replicas, of which the disk tells a new copy from a lost one.
+replicas. A replica's name has the identity of its disk, which distinguishes a new copy from a lost one.
 """
 
 import asyncio
@@ -140,8 +140,8 @@ class Announced:
         return list(dict.fromkeys(self._nodes[home] for home in homes))
 
     def gone(self, nodes: Iterable[str], seconds: float, now: float) -> set[str]:
-        """Return the given nodes without a process for at least ``seconds``. Call regularly: the absence of a node
-        begins with the first call without a process of the node.
+        """Return the given nodes that have had no process for at least ``seconds``. Call this regularly: a node's
+        absence is measured from the first call that finds no process of the node.
 
         Args:
             now: time by a clock that counts suspended time, in seconds.
@@ -158,6 +158,6 @@ class Announced:
         return told | ({self._me.node: self._own[home]} if home in self._own else {})
 
     def damaged_at(self, home: int) -> set[str]:
-        """Return the nodes that know their copy of a home to be damaged."""
+        """Return the nodes that have announced a damaged copy of a home."""
         found = {self._nodes[self._addresses[one]] for one, homes in self._damaged.items() if home in homes}
         return found | ({self._me.node} if home in self._own_damaged[0] else set())

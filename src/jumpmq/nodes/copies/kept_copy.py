@@ -28,7 +28,7 @@ from jumpmq.store import losses, schema, stream_damage
 from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
-"""Delay in seconds before a copy is reopened: in the meantime, a full disk may get room."""
+"""Delay in seconds before a copy is reopened. A full disk may have room by then."""
 
 DOUBTED = "doubted"
 """Name of an empty file that marks a directory as a damaged copy, to be replaced by a copy from another node."""
@@ -59,7 +59,7 @@ class HomeServer(Protocol):
         """
 
     def lacks(self, number: int, *, hides: bool) -> bool:
-        """Return True if the home lacks a better copy than this damaged one, so that the home goes on with it.
+        """Return True if no other copy of the home is better than this damaged copy: the home then continues with it.
 
         Args:
             hides: as of :class:`~jumpmq.nodes.replicas.copy_directory.DamagedCopy`: True if the copy cannot be compared
@@ -206,7 +206,8 @@ class KeptCopy:
     async def _check(self, came: Sequence[stream_damage.Expected]) -> None:
         """Check the received files of streams, because a leader with too few copies sends damaged files, too.
 
-        Losses known before are only noted: no better copy exists. A cancelled check is repeated at the next opening.
+        Losses that were known before are only recorded: no better copy exists. A cancelled check is repeated at the
+        next opening.
         """
         cancelled = threading.Event()  # without it, the end of the process would wait for the thread
         try:
@@ -228,7 +229,7 @@ class KeptCopy:
             self.doubt(new[0])
 
     def _note(self, found: Sequence[str]) -> None:
-        """Note losses for the time when the copy is served, and for the next check."""
+        """Record losses, to be reported when the copy is served. The next check compares its losses with the record."""
         noted = losses.read(self.directory)
         if new := [loss for loss in found if loss not in dict(noted)]:
             losses.write(self.directory, [*noted, *((loss, time.time()) for loss in new)])
@@ -257,8 +258,8 @@ class KeptCopy:
     # --- serving ---
 
     async def release(self, target: ReplicaId | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
-        """Release the home after the close of its store: any electable replica may lead at once. If no other replica
-        leads, this replica claims a new epoch.
+        """Give up the home after its store was closed: any electable replica may lead at once. If no other replica
+        becomes the leader, this replica claims a new epoch.
 
         Args:
             target: the replica that should lead next; None for the first replica with a claim.
@@ -288,7 +289,7 @@ class KeptCopy:
             self.leading.reveal(position)
 
     def serve(self, epoch: int) -> None:
-        """Prepare the store of the epoch, and let the server serve the home."""
+        """Prepare the store of the epoch, and start serving the home with it."""
         assert self.home is not None
         if self._server is None:
             raise AssertionError("a copy without a server was made the leader")
@@ -313,14 +314,14 @@ class KeptCopy:
         self._over.set()
 
     def _leave(self) -> None:
-        """Close the copy for a while if the replica has claimed an epoch but cannot begin it, so that another replica
-        claims.
+        """Close the copy for a while if the replica has claimed an epoch but cannot begin it. Another replica then
+        claims the next epoch.
         """
         known = None if self.home is None else self.home.roles.known
         if self.home is not None and known is not None and known.leader == self.home.me:
             self._rest = LEFT
 
     def replaced(self) -> None:
-        """Open the received files in place of the copy."""
+        """Reopen the copy, which then consists of the received files."""
         log.info("the copy of home %d in %s was made from files", self.number, self.directory)
         self._over.set()

@@ -30,13 +30,13 @@ POSITIONS_READ = 4096
 
 
 class LeadingStore:
-    """Opens the store of a home in an epoch, and connects the store with the replica. The owner of the store calls
-    :meth:`Store.completed`, as for a store without copies.
+    """Opens the store of a home in an epoch, and connects the store with the replica. As for a store without copies,
+    the owner of the store calls :meth:`Store.completed`.
 
     Args:
         home: the replica, after the call of :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve`.
         epoch: epoch of the leading process.
-        on_failure: called when the process must end: after a failed sync, copies may have octets that this disk lacks.
+        on_failure: called after a failed sync, when the process must end: copies may have octets that this disk lacks.
         segment_bytes: as for :meth:`Store.open`.
     """
 
@@ -111,7 +111,7 @@ class LeadingStore:
             self._completion.complete(position)
 
     def close(self) -> None:
-        """Detach from the closed store; the replica knows its whole log."""
+        """Detach from the closed store, and report the final end of the log to the replica."""
         if self._store is not None:
             self._on_written()
             self._tell_stored()

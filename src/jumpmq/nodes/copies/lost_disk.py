@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 
 async def replace_lost_disk(config: Config) -> Membership | None:
-    """Use a new data directory in place of a member's lost one; return the member.
+    """Use a new data directory in place of a member's lost directory.
 
     Returns:
-        None for a directory in use, for a new node, while another process with the node's name is alive, and if no
-            other node has all complete commits of the home.
+        The member. None in any of these cases: the directory is already used; the node is new; another process with
+            the node's name is alive; no other node has all complete commits of the home.
 
     Raises:
         OSError: the directory cannot be written.

@@ -60,13 +60,13 @@ LEASE_INTERVAL = 0.1
 """Interval between checks of the leases of homes led here, in seconds."""
 
 SPARED_AFTER = 10.0
-"""Seconds without a change of a home's configuration until the first damaged copy in the set is given up. Each further
-copy, in the order of the set, waits as long again.
+"""Seconds without a change of a home's configuration until the first damaged copy in the set is replaced. For each
+further damaged copy, in the order of the set, the wait is longer by the same time.
 """
 
 TOLERATED_AFTER = 30.0
-"""Seconds without a change of a home's configuration until a damaged copy is opened as it is. By then an undamaged copy
-leads, if there is one.
+"""Seconds without a change of a home's configuration until a damaged copy is opened in spite of the damage. An
+undamaged copy, if any, leads by then.
 """
 
 FAILED_REST = 60.0
@@ -224,7 +224,7 @@ class NodeCopies:
         return self.known[copy.number].epoch
 
     async def release_own(self) -> None:
-        """Give up the leadership of the own home, after the close of the home's store."""
+        """Give up the leadership of the own home, after the home's store was closed."""
         await self._own.result().release(self._target, ends=True)
         await asyncio.sleep(FAREWELL)
 
@@ -323,7 +323,7 @@ class NodeCopies:
         self.observed[home].on_configuration(before, known)
 
     def _is_kept_here(self, known: Configuration) -> bool:
-        """True if a configuration places a copy of another home at this node."""
+        """Return True if a configuration places a copy of another home at this node."""
         node = self.me.node
         return self.me.worker == 1 and node in known.members and node != known.seat
 
@@ -536,8 +536,8 @@ class NodeCopies:
             self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
     def _tend_waiting(self, home: int) -> None:
-        """Change the configuration of a home that this process leads, but cannot serve because copies are missing,
-        towards the wish: to a smaller ``min``, or to members with running nodes.
+        """Change the configuration of a home that this process leads but cannot serve, because copies are missing. The
+        change follows the wish: a smaller ``min``, or members with running nodes.
         """
         copied = self.copies[home].home
         if copied is not None and copied.roles.leader is not None:

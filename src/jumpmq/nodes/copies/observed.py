@@ -9,7 +9,9 @@ from jumpmq.broker.copies import CopyChanges
 from jumpmq.replication.configuration import Configuration, ReplicaId
 
 SAMPLES = 7200
-"""Maximum number of recorded ends of the log, half a second apart: an hour. A longer lag is reported as an hour."""
+"""Maximum number of recorded ends of the log, half a second apart. These cover an hour, which is the highest reported
+lag.
+"""
 
 
 class ObservedCopies:

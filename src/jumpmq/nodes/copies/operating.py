@@ -177,5 +177,5 @@ class OperatedCopies:
 
 
 def _or_one(wanted: Wanted | None, seat: str) -> Wanted:
-    """Return a wish; without one, the wish for one copy at the seat."""
+    """Return the given wish; if None, the wish for one copy at the seat."""
     return Wanted(1, 1, (seat,)) if wanted is None else wanted

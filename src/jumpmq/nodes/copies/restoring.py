@@ -2,8 +2,8 @@
 commits.
 
 The node's broker must be stopped. Commits that the copy lacks are lost. The copy's directory records the loss until an
-operator acknowledges it. A lost copy that returns does not follow, because it has complete commits that the new leader
-lacks.
+operator acknowledges it. If a lost copy returns, it does not follow the new leader, which lacks complete commits of the
+returned copy.
 """
 
 import json
@@ -26,12 +26,14 @@ from jumpmq.store import StoreError, losses
 
 
 async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
-    """Make this node's copy the leader of a home. Return the configuration, and a description of loss and damage, empty
-    for none. The store names the damaged messages when the home is served.
+    """Make this node's copy the leader of a home. The store names the damaged messages when the home is served.
 
     Args:
         config: settings of the node.
         home: number of the home.
+
+    Returns:
+        The configuration, and a description of loss and damage; empty without both.
 
     Raises:
         BrokerError: the copy does not exist, this node runs, a running node has all commits, or etcd does not answer.
@@ -89,7 +91,7 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
 
 
 async def _process_of(client: Etcd, keys: Keys, home: int) -> str:
-    """Return the process that a home belongs to, as in keys of etcd; empty if unknown."""
+    """Return the process of a home's seat, as named in keys of etcd; empty if unknown."""
     for member in (await client.folder(keys.members)).values:
         if int(json.loads(member.value)["home"]) == home:
             return member.key.removeprefix(keys.members)
@@ -104,5 +106,5 @@ def _lost(home: int, replica: str, value: Configuration, copy: CopyDirectory) ->
 
 
 def _forced(home: int, replica: str, epoch: int) -> str:
-    """Return the begin of the description of a loss."""
+    """Return the first part of the description of a loss."""
     return f"{replica} was made the leader of home {home} by force in epoch {epoch},"

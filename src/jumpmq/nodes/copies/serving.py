@@ -125,7 +125,7 @@ class LeasedDeliveries:
         self._is_held = True
 
     def extend(self, until: float, is_short: bool) -> None:
-        """Set the end of the lease.
+        """Set the time at which the lease ends.
 
         Args:
             is_short: True while the set has fewer copies than `min`.

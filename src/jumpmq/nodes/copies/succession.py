@@ -14,10 +14,10 @@ QUIET = 30.0
 """Seconds without a change of the configuration before leadership returns to the seat."""
 
 DAMPED = 3600.0
-"""Seconds from a takeover to the return, after :data:`MOST_TAKEOVERS` takeovers within this time."""
+"""Seconds from the last takeover to the return, if the home had :data:`MOST_TAKEOVERS` takeovers within this time."""
 
 MOST_TAKEOVERS = 3
-"""Takeovers within :data:`DAMPED` seconds that delay returns."""
+"""Number of takeovers within :data:`DAMPED` seconds from which on returns are delayed."""
 
 
 class Returns:
@@ -36,7 +36,7 @@ class Returns:
     def see(
         self, before: Configuration, value: Configuration, asked: str, now: float, *, resigned: bool = False
     ) -> None:
-        """Note a configuration and its predecessor.
+        """Record a change of the configuration.
 
         Args:
             asked: node wanted as the leader by an operator; takeovers by this node do not count.

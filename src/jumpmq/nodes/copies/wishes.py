@@ -15,7 +15,7 @@ from jumpmq.replication.configuration import Configuration, ConfigurationError
 from jumpmq.replication.wanted import Wanted
 
 ATTEMPTS = 10
-"""Attempts of a change. Each failed attempt means that another node has changed the wish meanwhile."""
+"""Maximum number of attempts to change a wish. An attempt fails if another node has changed the wish meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Wishes:
             log.error("home %s: %s", name, error)
 
     async def change(self, home: int, make: Callable[[Wanted | None], Wanted]) -> None:
-        """Change the wish for a home, without loss of a change that another node makes at the same time.
+        """Change the wish for a home. Concurrent changes by other nodes are kept.
 
         Args:
             make: returns the new wish, given the present wish, or None without a wish; called again if another node
@@ -66,7 +66,7 @@ class Wishes:
 
         Raises:
             ConfigurationError: raised by ``make``, or etcd has no valid wish.
-            EtcdError: etcd does not answer, or other nodes change the wish all the time.
+            EtcdError: etcd does not answer, or :data:`ATTEMPTS` attempts have failed.
         """
         key = self._keys.wanted(home)
         for _ in range(ATTEMPTS):
@@ -80,7 +80,9 @@ class Wishes:
         raise EtcdError(f"the wish for home {home} is being changed by other nodes")
 
     async def replace(self, home: int, before: Wanted, wanted: Wanted) -> None:
-        """Replace the wish for a home, unless the wish has changed, or etcd does not answer. The caller retries."""
+        """Replace the wish for a home. Does nothing if the wish has changed in etcd, or etcd does not answer: the
+        caller calls again later.
+        """
         key = self._keys.wanted(home)
         same = [self._etcd.is_ours, has(key, before.to_json())]
         with contextlib.suppress(EtcdError):
@@ -89,8 +91,8 @@ class Wishes:
                 self._wanted[home] = wanted
 
     async def begin(self, home: int, seat: str, nodes: Sequence[str], copies: int, racks: Mapping[str, str]) -> None:
-        """Make the number of copies in the settings of a home's seat the home's first wish, once the cluster has as
-        many nodes.
+        """Set a home's first wish: the number of copies in the settings of the home's seat. Does nothing while the
+        cluster has fewer nodes.
 
         Args:
             nodes: names of the reachable nodes, in the order of joining.

@@ -1,8 +1,9 @@
 """Files received from a leader, in a directory below the copy; a complete set replaces the copy (I13).
 
-``coming`` is complete once it has a ``replica``, which is written last. Then log, streams and index are renamed: the
-old ones into ``old``, the new ones into their place, ``replica`` last; after that ``old`` is deleted. After a crash at
-any point, :func:`settle` continues. Other contents of the directory stay, such as copies of other nodes' homes.
+The directory ``coming`` is complete once it contains the file ``replica``, which is written last. Then the old log,
+streams and index are renamed into ``old``, and the new ones take their place, ``replica`` last. Then ``old`` is
+deleted. After a crash at any point, :func:`settle` continues. Other contents of the copy's directory stay, such as
+copies of other nodes' homes.
 """
 
 import os
@@ -25,7 +26,7 @@ COMING, OLD, DAMAGED = "coming", "old", "damaged"
 """Subdirectories of a copy's directory."""
 
 SYNCED = 8 << 20
-"""Octets of a received file between two syncs."""
+"""Number of octets of a received file after which the file is synced."""
 
 NAME = re.compile(
     rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"
@@ -75,7 +76,7 @@ class ComingFiles:
         """Sync all files, and mark the set as complete for :func:`settle`.
 
         Args:
-            noted: note of the old copy: its identity and promise stay.
+            noted: note of the old copy; the new copy keeps its identity and promise.
         """
         self._begin()
         for name in (DIRECTORY, stream_files.DIRECTORY):
@@ -132,7 +133,7 @@ def settle(directory: Path, files: Files | None = None) -> bool:
 
 
 def set_aside(directory: Path, files: Files | None = None) -> None:
-    """Turn a damaged copy into an empty one with a new identity. The new identity is in no set, and the leader fills
+    """Turn a damaged copy into an empty copy with a new identity. The new identity is in no set, and the leader fills
     the copy.
 
     The former contents move into ``damaged``. The copy must not be open.
@@ -162,11 +163,11 @@ def set_aside(directory: Path, files: Files | None = None) -> None:
 
 
 def known_losses(directory: Path) -> set[str]:
-    """Return the losses of a copy, and those of the copy that was set aside before: where both have the same, other
-    copies have these losses, too.
+    """Return the losses recorded by a copy, and those recorded by the copy that was set aside before. A loss in both
+    records is in the copies of other nodes, too.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: the records cannot be read.
     """
     return {loss for folder in (directory, directory / DAMAGED) for loss, _ in losses.read(folder)}
 

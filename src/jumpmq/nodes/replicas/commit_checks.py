@@ -45,10 +45,11 @@ class CommitChecks:
         return len(self._pieces)
 
     def add(self, position: int, octets: bytes) -> Iterator[tuple[int, bytes]]:
-        """Add a piece. Yield positions and octets of the opening and of whole commits; consecutive commits are joined.
+        """Add a piece. Yield the segment's opening and whole commits, each as a position and octets. Consecutive
+        commits are yielded together.
 
         Raises:
-            DamagedCommit: the opening or a commit is damaged, or octets are missing. Octets yielded before are
+            DamagedCommit: the opening or a commit is damaged, or octets are missing. All octets yielded so far are
                 undamaged.
         """
         at = position_at(self._stretch.segment, self._end + len(self._pieces))
@@ -142,7 +143,7 @@ class CommitChecks:
 
 
 class Incoming:
-    """Incoming octets of a shipping replica, and the expected number of the next commit.
+    """Checks the octets received from a shipping replica. Tracks the expected number of the next commit.
 
     Args:
         end: end of the copy's log.
@@ -178,7 +179,7 @@ class Incoming:
             lineage: lineage of the copy's log.
 
         Raises:
-            DamagedCommit: as there, or the copy has no segment for the octets.
+            DamagedCommit: as for :meth:`CommitChecks.add`, or the copy has no segment for the octets.
         """
         if self._checks is None or self._checks[0] != peer:
             if not lineage:

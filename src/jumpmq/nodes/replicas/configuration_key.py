@@ -32,7 +32,7 @@ class ConfigurationKey:
         """Return the current value in etcd; None for a missing key.
 
         Raises:
-            EtcdError: etcd cannot be asked, or has a value that this release does not know.
+            EtcdError: etcd does not answer, or has a value that this release cannot parse.
         """
         found = await self._etcd.get(self._key)
         return None if found is None else _parsed(found.value)
@@ -46,10 +46,10 @@ class ConfigurationKey:
             also: further changes in the same transaction.
 
         Returns:
-            etcd's value afterwards: ``new``, or another value that prevented the change.
+            The value in etcd after the request: ``new``, or the value that prevented the change.
 
         Raises:
-            EtcdError: unknown outcome: the change may have landed, or may still land.
+            EtcdError: the outcome is unknown: the change may have taken effect, or may take effect later.
         """
         same = absent(self._key) if old is None else has(self._key, old.to_json())
         puts = [put(self._key, new.to_json()), *also]
@@ -88,12 +88,12 @@ class ConfigurationRequests:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Make no more calls."""
+        """Stop calling the callbacks."""
         for task in self._tasks:
             task.cancel()
 
     def swap(self, swap: Swap) -> None:
-        """Request a change of the configuration. Without an answer from etcd, there is no call."""
+        """Request a change of the configuration. ``on_value`` is not called if etcd does not answer."""
         self._run(self._swap(swap))
 
     def read(self, read: Read) -> None:

@@ -90,7 +90,7 @@ class CopyOwner(Protocol):
     """Owner of a replica; called in the event loop."""
 
     def reveal(self, position: int) -> None:
-        """Note that everything up to a position is complete."""
+        """Record the complete position."""
 
     def serve(self, epoch: int) -> None:
         """Serve the home: the replica leads, its set has the whole log, and the directory is free for a store of the
@@ -104,10 +104,12 @@ class CopyOwner(Protocol):
         hanging sync keeps its thread."""
 
     def doubt(self, reason: str, *, blocks: bool = False) -> None:
-        """Mark the copy as damaged: its index would lack data. ``blocks``: no other copy can be made of it."""
+        """Mark the copy as damaged: its index would lack data. ``blocks`` is True if the damage keeps other copies from
+        being made from this copy.
+        """
 
     def replaced(self) -> None:
-        """Open the copy again: the leader's files are complete, and replace the copy's."""
+        """Reopen the copy: the files received from the leader are complete, and replace the copy's files."""
 
 
 class CopiedHome:
@@ -129,8 +131,8 @@ class CopiedHome:
         alarm: the argument.
         fills_damaged: for a leading home, True while no other copy in the set is undamaged: new copies are filled from
             the damaged log.
-        on_loss: for any thread: notes a loss of a leading home, and returns True unless the loss was acknowledged, or
-            known before this process opened the store.
+        on_loss: records a loss of a leading home; called from any thread. Returns False if the loss was acknowledged
+            before, or known before this process opened the store.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class CopiedHome:
         self._files.stop()
 
     async def close(self) -> None:
-        """Leave the protocol, and release the directory. The event loop goes on while the disk finishes its work."""
+        """Leave the protocol, and release the directory. Waits for the disk without blocking the event loop."""
         self.stop()
         await asyncio.to_thread(self._close)
 
@@ -225,8 +227,8 @@ class CopiedHome:
 
     @property
     def needed_from(self) -> int:
-        """First segment of the leader's log that is kept for members; at most
-        :data:`~jumpmq.replication.needs.MOST_KEPT` octets of consumed segments are kept.
+        """First segment of the leader's log that is kept for members. Segments before it are removed once consumed. At
+        most :data:`~jumpmq.replication.needs.MOST_KEPT` octets of consumed segments are kept.
         """
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
@@ -241,7 +243,9 @@ class CopiedHome:
 
     @property
     def delivers_until(self) -> float:
-        """End of the time without another possible leader (R8): messages may be delivered. 0 if the time is over."""
+        """Time until which messages may be delivered, because no other replica can lead before (R8). 0 if this replica
+        may not deliver now.
+        """
         return self._pace.delivers_until(now())
 
     # --- the end of an epoch ---
@@ -260,12 +264,12 @@ class CopiedHome:
     # --- the log of a leading home ---
 
     def begun(self, stretch: Stretch) -> None:
-        """Note the next segment, begun and synced by the store."""
+        """Record the next segment, begun and synced by the store."""
         self._act(self.roles.on_begun(stretch))
         self._shipping.written()
 
     def written(self, position: int) -> None:
-        """Note the position up to which the store has written, synced or not."""
+        """Record the position up to which the store has written, possibly without a sync."""
         self._catching_up.on_written(position, now())
         self._act(self.roles.on_written(position))
         self._shipping.written()
@@ -279,25 +283,25 @@ class CopiedHome:
         return True
 
     def synced(self, position: int) -> None:
-        """Note the position up to which the store has synced."""
+        """Record the position up to which the store has synced."""
         self._act(self.roles.on_synced(position))
 
     def attach_store(self, segments: Callable[[], Lineage], on_loss: Callable[[str], bool]) -> None:
         """Lead with an open store from now on.
 
         Args:
-            segments: has the store keep the segments that members need now, and returns the lineage of all its
-                segments, including those before a gap.
+            segments: passes the first needed segment to the store, and returns the lineage of all segments in the
+                store, including segments before a gap.
             on_loss: see :attr:`on_loss`.
         """
         self._segments, self.on_loss = segments, on_loss
 
     def detach_store(self) -> None:
-        """Go on without the closed store."""
+        """Continue without the store, which is closed."""
         self._segments = None
 
     def note_kept(self) -> None:
-        """Note the first segment from which on the store has the log without a gap."""
+        """Record the first segment after the last gap of the store's log."""
         if self._segments is None:
             return
         there = {stretch.segment for stretch in self._segments()}
@@ -309,7 +313,7 @@ class CopiedHome:
     @property
     def sealed(self) -> Lineage | None:
         """Lineage of the sealed segments with complete commits only; None while the store is being opened or closed. A
-        leader that waits for copies has no open store, and the segments are those of the copy.
+        leader that waits for copies has no open store: the lineage is then that of the copy.
         """
         if self._segments is not None:
             lineage = self._segments()
@@ -320,8 +324,8 @@ class CopiedHome:
         return tuple(stretch for stretch in lineage if stretch.segment < segment_at(self.roles.copy.complete))
 
     def pass_over(self, segment: int) -> None:
-        """Ship no octets up to a damaged segment of the leader's log any more: members that lack them need files, as
-        other copies refuse damaged octets.
+        """Stop shipping the log up to and including a damaged segment, because other copies refuse damaged octets.
+        Members that lack these octets are filled with files instead.
         """
         if segment < segment_at(self.roles.copy.complete):
             self._keep_from(segment + 1)
@@ -385,7 +389,7 @@ class CopiedHome:
                 self._act(self.roles.on_frame(peer, frame))
 
     def _on_data(self, peer: ReplicaId, frame: Data) -> None:
-        """Pass whole commits to the replica. Damage ends the session, and has the leader verify its log."""
+        """Pass whole commits to the replica. After damage the session ends, and the leader verifies its log."""
         try:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
@@ -452,10 +456,10 @@ class CopiedHome:
                     self._act(self.roles.on_begun(answer))
 
     def _index(self) -> None:
-        """Remove consumed segments of a following copy, and index the log up to the mark; octets behind the mark may
+        """Remove consumed segments of a following copy, and index the log up to the mark. Octets behind the mark may
         still be truncated.
 
-        A mark at the start of a segment says only that the segment's file exists; its opening may be missing.
+        A mark at the start of a segment only implies that the segment's file exists. The opening may be missing.
         """
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
         if leads or self._ended:
@@ -476,8 +480,8 @@ class CopiedHome:
         self._index()
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
-        """Handle a failed write of the note. A mark waits for the next note. A promise is written again. A candidate
-        ends, as other replicas wait for it.
+        """Handle a failed write of the note. A mark is written with the next note, a promise is written again. A
+        candidate gives up, because other replicas wait for its epoch.
         """
         if self.roles.candidate is not None:
             self._on_disk_failure(error)
@@ -569,5 +573,5 @@ def _text(error: OSError) -> str:
 
 
 def now() -> float:
-    """Return seconds by a clock that counts suspended time."""
+    """Return the time in seconds, by a clock that counts suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -3,9 +3,9 @@
 ``replica`` is a line of JSON and a line with its CRC-32: the identity of the log, the identity of this disk, the
 highest promised epoch, and the last noted complete position (R6, R7). It is replaced as a whole, and synced.
 
-Opening a copy repairs its end (R9): octets behind the last whole commit are cut off, and octets behind the mark are
-written again and synced, because the page cache may show octets that a failed sync has not written. A log that ends
-before its own mark has lost complete commits: the disk takes a new identity, which is in no set.
+Opening a copy repairs its end (R9). Octets behind the last whole commit are cut off. Octets behind the mark are written
+again and synced, because the page cache may have octets that a failed sync has not written. A log that ends before its
+own mark has lost complete commits: the disk then takes a new identity, which is in no set.
 
 Methods block for the disk; :mod:`~jumpmq.nodes.replicas.disk_thread` calls them.
 """
@@ -69,8 +69,8 @@ class Noted:
         disk: identity of this disk.
         epoch: highest promised epoch.
         mark: position up to which everything is complete.
-        kept: position before which the log is not sufficient: members need the files of this copy, such as those of a
-            stream that were written outside the log.
+        kept: position from which on the log is sufficient. Members with a shorter log need the files of this copy, for
+            example a stream's files that were not written through the log.
         known: JSON text of the last known configuration, in case etcd loses it; empty for none.
     """
 
@@ -86,7 +86,7 @@ class Noted:
 
     @classmethod
     def decode(cls, octets: bytes) -> Self:
-        """Parse the file's content.
+        """Parse the content of ``replica``.
 
         Raises:
             ValueError: the content was not made by :meth:`encode`.
@@ -103,8 +103,8 @@ class CopyDirectory:
         directory: directory with the layout of a home's.
         log: identity of the home's log.
         files: the file calls to use.
-        damaged: True to open a copy with damaged complete data, as the home has no better one. The damage stays in the
-            log, and the home's store finds it.
+        damaged: True to open a copy in spite of damaged complete data, because the home has no better copy. The damage
+            stays in the log, and is reported by the home's store.
 
     Attributes:
         noted: content of ``replica``.
@@ -314,11 +314,11 @@ class CopyDirectory:
         self.lineage = grown_to(self.lineage, position + len(octets))
 
     def place(self, octets: Sequence[bytes]) -> tuple[int, int, list[bytes]] | None:
-        """Reserve a place for octets at the log's end, within the segment's allocated room, for a caller that writes
-        and syncs them.
+        """Reserve room for octets at the log's end, within the segment's allocated room. The caller writes and syncs
+        the octets.
 
         Returns:
-            The file, the offset, and the octets to write; None if :meth:`append` has to be used.
+            The file, the offset, and the octets to write; None without sufficient room: :meth:`append` has to be used.
         """
         if self._segment is None or type(self._files) is not Files:
             return None
@@ -330,7 +330,7 @@ class CopyDirectory:
         return file, last.end, [*octets]
 
     def _write(self, file: int, offset: int, octets: bytes) -> None:
-        """Write octets into allocated room, as a leader does: a sync is slower while a file grows."""
+        """Write octets into room allocated in advance, because a sync is slower if the file has grown."""
         end = offset + len(octets)
         if end > self._allocated:
             room = -(-(end - self._allocated) // ALLOCATION) * ALLOCATION

@@ -1,8 +1,8 @@
 """The threads of a copy's directory: waiting tasks are performed together, with one sync.
 
-Results come in the order of the tasks, in the event loop. Tasks that arrive during a sync are written and synced
-together after it: one ``fdatasync`` for all commits that came during the last one. Most commits fit into allocated
-room, and the store's compiled thread writes them: it waits for the disk without holding the interpreter.
+Results are passed to the event loop in the order of the tasks. Tasks that arrive during a sync are performed together
+after the sync: one ``fdatasync`` for all commits that arrived meanwhile. Most commits fit into allocated room. The
+store's compiled thread writes these: it waits for the disk without holding the interpreter lock.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class DiskThread:
         directory: directory used exclusively, until the last answer.
         loop: event loop for the callbacks.
         on_answers: called with the results of a batch.
-        on_failure: called with the error that ended a batch; nothing is performed any more.
+        on_failure: called with the error that ended a batch; no further task is performed.
         on_work: called when a batch begins (True) and ends (False).
     """
 
@@ -75,7 +75,7 @@ class DiskThread:
             self._begin()
 
     def end(self) -> None:
-        """Perform nothing more, and drop the results of the current batch."""
+        """Stop performing tasks, and drop the results of the current batch."""
         self._closed = True
         self._waiting.clear()
         if self._writer is not None:
@@ -141,7 +141,7 @@ class _CompiledThread:
         self._worker.append(file, offset, buffers)
 
     def end(self) -> None:
-        """Make no more calls."""
+        """Stop calling the callbacks."""
         self._loop.remove_reader(self._readable)
 
     def close(self) -> None:

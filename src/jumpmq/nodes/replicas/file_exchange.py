@@ -31,7 +31,7 @@ HELD = 60.0
 """Seconds in which a leader with damaged streams fills no copy, so that another replica becomes the leader."""
 
 STALLED = 600.0
-"""Seconds without progress of a requesting member, after which the leader no longer keeps its log for the member."""
+"""Seconds for which the leader keeps its log for a member that requests files without progress."""
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class DamagedOffer(Exception):
 class _FileOffer:
     """Files offered to a member, and the member's progress.
 
-    A member whose transfer fails starts over, with a new manifest and the same files. An attempt therefore counts as
-    progress only when it gets more than each attempt before.
+    A member whose transfer fails starts again, with a new manifest and the same files. An attempt therefore counts as
+    progress only if the member receives more octets than in each earlier attempt.
 
     Attributes:
         files: the files.
@@ -72,7 +72,7 @@ class _FileOffer:
         return self._listed > 0
 
     def on_want(self, want: Want) -> None:
-        """Note a request."""
+        """Record a request."""
         now = boot_time()
         if now - self._asked >= OFFERED:  # the member was down meanwhile
             self._progressed, self._most = now, 0
@@ -81,14 +81,14 @@ class _FileOffer:
             self._got = 0
 
     def list(self, begins: bool) -> None:
-        """Note the start or the end of the making of a manifest."""
+        """Record that a manifest is being made (True), or has been made (False)."""
         now = boot_time()
         if not begins:
             self._asked, self._progressed = now, self._progressed + now - self._listed
         self._listed = now if begins else 0.0
 
     def on_sent(self, octets: int) -> None:
-        """Note sent octets of a file."""
+        """Record the number of sent octets of a file."""
         self._got += octets
         if self._got > self._most:
             self._most, self._progressed = self._got, boot_time()
@@ -115,7 +115,7 @@ class Exchanging(Protocol):
     def pause(self, peer: ReplicaId, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def doubt(self, reason: str, *, blocks: bool = False) -> None:
-        """Mark the local copy as damaged, and have it replaced once another replica leads the home.
+        """Mark the local copy as damaged. The copy is replaced once another replica leads the home.
 
         Args:
             blocks: True if the damage keeps a member from joining.
@@ -244,7 +244,7 @@ class FileExchange:
     def check(self, position: int) -> None:
         """Verify the leader's log, from the segment of a position on, after a follower refused octets as damaged.
 
-        Damage in transit to the follower does not concern the log, and has no effect here.
+        If the octets were damaged in transit only, the log is undamaged, and nothing is done.
         """
         if self._checks or self._is_closed:
             return
@@ -266,7 +266,7 @@ class FileExchange:
     # --- of a member ---
 
     def want(self, source: ReplicaId, epoch: int) -> None:
-        """Begin or continue a join by files: the log ends before the start of the leader's log."""
+        """Begin or continue a join by files, because the local log ends before the start of the leader's log."""
         before = self._joining
         if before is None or (before.source, before.epoch) != (source, epoch):
             log.info("home %d: files are taken from %s", self._home.number, source)
@@ -287,7 +287,7 @@ class FileExchange:
             self._join(joining.on_manifest(manifest))
 
     def tick(self) -> None:
-        """Repeat an unanswered request: the leader had no files yet, or did not get the request."""
+        """Repeat an unanswered request. The leader had no manifest yet, or did not receive the request."""
         if self._joining is not None and not self._is_closed and boot_time() - self._came > self._silence:
             self._came = boot_time()
             self._join(self._joining.start())

@@ -2,8 +2,8 @@
 
 A member gets the index, the sealed segments of the log with complete commits only, and the files of streams. The index
 is copied first, by SQLite's backup; segments that the copied index does not cover are kept until the member has them.
-Files only grow or disappear. Of each file, the member gets the octets that existed when the manifest was made; of a
-stream's file, which is allocated in advance, the octets of whole commits.
+A file may grow or disappear, but its octets never change. Of each file, the member gets the octets that existed when
+the manifest was made. Of a stream's file, which is allocated in advance, the member gets the octets of whole commits.
 
 All methods block for the disk.
 """
@@ -24,7 +24,7 @@ from jumpmq.store import comparing, schema, stream_damage, stream_files, stream_
 from jumpmq.store.log import relative_name
 
 INDEX_COPY = "index-for-copies"
-"""Prefix of the names of copied indexes; the member's disk follows."""
+"""Prefix of the names of copied indexes, before the identity of the member's disk."""
 
 
 class OfferedFiles:
@@ -33,7 +33,7 @@ class OfferedFiles:
     Args:
         directory: directory of the home.
         member: identifies the member in file names.
-        is_stopped: asked while files are read, which may take minutes; True ends that.
+        is_stopped: called repeatedly while files are read, which may take minutes; True ends the reading.
     """
 
     def __init__(self, directory: Path, member: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
@@ -50,7 +50,8 @@ class OfferedFiles:
             lineage: lineage of the sealed segments with complete commits only.
 
         Raises:
-            OSError: a file cannot be read. sqlite3.Error: the index cannot be copied.
+            OSError: a file cannot be read.
+            sqlite3.Error: the index cannot be copied.
         """
         self._copy_index()
         ends = {relative_name(stretch.segment): stretch.end for stretch in lineage}
@@ -70,12 +71,12 @@ class OfferedFiles:
         return Manifest(epoch, kept, lineage, tuple(files))
 
     def lost(self) -> list[str]:
-        """Return what is lost of the streams in the files of the last manifest. Half of the time is left to clients.
+        """Return the losses of streams in the files of the last manifest. Reads at half speed, to spare clients.
 
         Raises:
             OSError: a file cannot be read.
             sqlite3.Error: the index cannot be read.
-            StoreError: the disk does not give what a file has.
+            StoreError: a part of a file cannot be read.
         """
         return [*stream_damage.lost(self._directory, stream_damage.expected(self._index_copy), self._is_stopped)]
 
@@ -125,8 +126,8 @@ class OfferedFiles:
 
 
 def damaged_segment(directory: Path, lineage: Lineage) -> int:
-    """Return the number of the first damaged segment, by the checksums of its commits; 0 without damage. Half of the
-    time is left to clients.
+    """Return the number of the first segment with damage, by the checksums of its commits; 0 without damage. Reads at
+    half speed, to spare clients.
 
     Raises:
         OSError: a segment cannot be read.

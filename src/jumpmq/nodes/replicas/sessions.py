@@ -5,8 +5,8 @@ own, and either side may start a new session with a further HELLO. The session i
 as sent; a link keeps their order, so that both sides agree on the session of each frame. Frames of a former session are
 dropped. A replica can thus end a session while the link goes on carrying other records.
 
-An answer is no different from the start of a session. Without the counts, a HELLO that crosses the first HELLO of a
-restarted replica would count as its answer, and each side would answer the other for ever.
+An answer looks like the start of a session. Without the counts, a HELLO that crosses the first HELLO of a restarted
+replica would be taken for the answer, and both sides would answer each other forever.
 
 ====================  ========================  ============================================================
 session               event                     then
@@ -70,7 +70,7 @@ class _ReplicaSession:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def stop_timer(self) -> None:
-        """Send no HELLO at the time of the timer."""
+        """Cancel the timer: no HELLO is sent."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -103,7 +103,7 @@ class ReplicaSessions:
             self._start(home, at)
 
     def leave(self, home: int) -> None:
-        """End the sessions of a home without a notice to the party. The other sides notice by the silence, or at the
+        """End the sessions of a home without notifying the party. The peers detect the end by missing frames, or by the
         next HELLO.
         """
         self._parties.pop(home, None)
@@ -192,8 +192,8 @@ class ReplicaSessions:
         self._answer(home, at, session)
 
     def _start_known(self, home: int, at: int, session: _ReplicaSession) -> None:
-        """Start a session once the replica's node is the home's. The other side may be up already; its frames were
-        dropped here, hence a new session.
+        """Start a session once the replica's node is known to be the home's node. The peer's session may be up already;
+        a new session is needed because frames of that session were dropped here.
         """
         if node_of(session.peer) == self._node_at(at):
             self._start(home, at)

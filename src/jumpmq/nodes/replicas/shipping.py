@@ -24,7 +24,7 @@ PIECE = 512 << 10
 """Maximum octets of a frame."""
 
 WINDOW = 8 << 20
-"""Maximum octets in flight to a follower, sent and not reported as stored."""
+"""Maximum octets in flight to a follower: sent, but not reported as stored."""
 
 COMPLETE_INTERVAL = 0.02
 """Interval between frames with the complete position, in seconds."""
@@ -40,7 +40,7 @@ class Shipping:
         copy: the shipped copy, with its lineage.
         send: sends a frame to a replica.
         send_all: sends a frame to several replicas.
-        on_gone: called with a follower that needs unreadable octets.
+        on_gone: called with a follower that needs octets which cannot be read.
         pause: returns the pause in seconds before the given octets are sent to a replica.
         window: see :data:`WINDOW`.
         piece: see :data:`PIECE`.
@@ -115,9 +115,10 @@ class Shipping:
                 follower.wake.set()
 
     def ship_ahead(self, position: int, octets: bytes, epoch: int) -> bool:
-        """Ship a commit that is about to be written at a position, if all followers have the log up to there.
+        """Ship a commit that is about to be written at a position, if all followers were sent the log up to the
+        position.
 
-        Otherwise no follower gets the octets now: a follower has to get earlier octets first, from the files.
+        Otherwise no follower is sent the commit now: a follower has to receive earlier octets first, from the files.
         """
         followers = self._followers.values()
         if not followers or not all(follower.is_at(position) for follower in followers):
