@@ -56,7 +56,7 @@ class Ordering:
 
         Args:
             published: number of published messages by key, numbered from 0.
-            alone: whether a key may be unacknowledged at one consumer only, and one of its messages at a time.
+            alone: True if a key may have only one unacknowledged message, at one consumer.
         """
         found: list[str] = []
         holders: dict[str, dict[int, str]] = defaultdict(dict)

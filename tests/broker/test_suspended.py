@@ -37,7 +37,7 @@ async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monke
 async def test_a_client_s_first_words_after_it_wait_in_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client waits until this node has applied its peers' changes."""
+    """The client waits until the node has applied the changes of peers."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     stops: list[bool] = []
     broker.pause.listen(on_late=lambda: stops.append(broker.pause.active))

@@ -113,7 +113,7 @@ async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
     """Declare a durable queue at the node's home.
 
     Raises:
-        AMQPError: that is refused.
+        AMQPError: the declaration is refused.
     """
     await accepted(broker, DeclareQueue(broker.topology.define_queue("/", name, durable=True)), limited=limited)
 
@@ -122,7 +122,7 @@ async def accepted(broker: Broker, change: DeclareQueue, *, limited: bool = Fals
     """Propose a change, and wait for the answer.
 
     Raises:
-        AMQPError: it is refused.
+        AMQPError: the change is refused.
     """
     known = asyncio.Event()
     with broker.turns.turn():

@@ -37,9 +37,7 @@ NODES = "one@host", "two@host", "three@host"
 async def homes(
     count: int, directory: Path | None = None, *, durable: bool = True, timing: Timing = TIMING, **settings: Any
 ) -> AsyncIterator[list[Broker]]:
-    """Run so many linked homes; the first is ``[0]``. The end stops all homes, including homes restarted by
-    the test.
-    """
+    """Run so many linked homes; the first is ``[0]``. All homes are stopped at the end, restarted homes too."""
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -63,8 +63,7 @@ def set_consumer(messages: list[Any], consumer: Any) -> None:
 
 
 def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list[Any]:
-    """Remove and return the messages with the given tags, up to the first unknown tag; empty pieces are
-    removed.
+    """Remove and return the messages with the given tags, up to the first unknown tag; remove empty pieces.
 
     Args:
         pieces: dictionaries by tag, keyed by the tags' high bits: all except the ``bits`` low bits.
@@ -177,8 +176,7 @@ def highest_seq(messages: list[Any]) -> int:
 
 
 def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
-    """Remove messages that differ only in times, keys, properties and bodies from the front, and return
-    columns.
+    """Remove messages that differ only in times, keys, properties and bodies from the front; return columns.
 
     The messages have consecutive numbers.
 
@@ -281,8 +279,7 @@ def pack(messages: list[Any], now: float) -> list[bytes]:
 
 
 def unpack(octets: Any, at: int, count: int, published_at: float, now: float) -> tuple[list[Any], int]:
-    """Decode ``count`` messages from offset ``at`` on, the inverse of :func:`pack`; return messages and end
-    offset.
+    """Decode ``count`` messages from offset ``at`` on, the inverse of :func:`pack`; return messages and end.
 
     Raises:
         ValueError: the octets end early.

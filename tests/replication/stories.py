@@ -104,7 +104,7 @@ class Story(Walk):
         self.world.blocked -= {(pair[0], pair[1]) for pair in pairs}
 
 
-# --- stories that tell a rule from its mutant ---
+# --- stories that tell rules from mutants ---
 
 
 def answers_that_come_late(seed: int) -> None:
@@ -224,7 +224,7 @@ def a_joiner_is_dropped_while_its_swap_may_land(seed: int) -> None:
 
 
 def a_deposed_leader_connects_again(seed: int) -> None:
-    """A leader unaware of its deposition asks other replicas to follow (R6), and truncates its own tail (R7)."""
+    """A leader unaware of the deposition asks replicas to follow (R6), and truncates its own tail (R7)."""
     story = Story(seed)
     story.world.shut |= {"a"}
     story.part("ab", "ba", "ac", "ca")

@@ -14,8 +14,8 @@ SEEDS = (1, 2)
 
 
 def a_machine_is_lost(seed: int) -> None:
-    """S1: another machine delivers, with all complete commits; the lost machine returns with its disk, and
-    rejoins the set.
+    """S1: another machine delivers all complete commits; the lost machine returns with its disk, and rejoins
+    the set.
     """
     story = Story(seed)
     before = story.complete
@@ -39,7 +39,7 @@ def a_store_is_closed(seed: int) -> None:
 
 
 def a_leader_restarts(seed: int) -> None:
-    """S3: the same machine leads again before a follower takes over; each life of a process has its own epoch."""
+    """S3: the same machine leads again before a follower takes over; each life of a process has an epoch."""
     story = Story(seed)
     epoch, before = story.world.value.epoch, story.complete
     story.world.restart("a")
@@ -76,9 +76,7 @@ def all_machines_lose_power(seed: int) -> None:
 
 
 def etcd_is_away(seed: int) -> None:
-    """S8: nothing changes until a member is lost; then no commit completes until etcd returns, and the leader
-    stays.
-    """
+    """S8: nothing changes until a member is lost; then no commit completes until etcd returns. The leader stays."""
     story = Story(seed)
     story.world.shut = frozenset("abc")
     story.seconds(3 * TIMES.failover)
@@ -108,9 +106,7 @@ def etcd_is_set_back(seed: int) -> None:
 
 
 def a_follower_is_cut_off(seed: int) -> None:
-    """S10: a follower without network leaves the set, the others go on; the follower returns after keeping up
-    for a time.
-    """
+    """S10: the set goes on without a follower that is cut off; the follower returns after keeping up for a time."""
     story = Story(seed)
     story.part("ac", "ca", "bc", "cb")
     story.until(lambda: story.set == "ab")
@@ -159,9 +155,7 @@ def a_connection_flaps(seed: int) -> None:
 
 
 def two_of_three_are_lost(seed: int) -> None:
-    """S15: nothing completes, and nothing is delivered while an electable replica is silent; both resume
-    without help.
-    """
+    """S15: while an electable replica is silent, nothing completes or is delivered; both resume by themselves."""
     story = Story(seed)
     story.lose("b")
     story.lose("c")

@@ -1,5 +1,4 @@
-"""Random walks through a simulated world, by seed: without time, with any step possible at any moment, and
-with time.
+"""Random walks through a simulated world, by seed: with time, or without time and with steps in any order.
 
 A walk without time claims, removes and joins at random, and so covers all timings. A walk with time has the
 clocks of :class:`~jumpmq.replication.pace.Pace`, with drift and suspensions, and checks that two replicas
@@ -184,7 +183,7 @@ class Walk:
         world.check()
 
     def mend(self, most: int = 6000) -> None:
-        """Mend all failures: the home serves, and all copies are in the set and equal, if any electable
+        """Mend all failures: the home serves, and all copies are equal and in the set, if an electable
         replica is left.
         """
         world = self.world

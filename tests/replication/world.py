@@ -56,9 +56,7 @@ def require(holds: object, invariant: str, text: str = "") -> None:
 
 
 class File(NamedTuple):
-    """A segment on a disk: octets in the page cache, and how many of them are on the medium (-1: not even the
-    file).
-    """
+    """A segment on a disk: octets in the page cache, and the number of octets on the medium (-1: no file)."""
 
     segment: int
     epoch: int
@@ -85,12 +83,12 @@ class Disk:
         name: identity.
         files: segments.
         noted: promised epoch and mark.
-        fails: how many syncs to come fail; after a failed one the octets are never written by a sync.
-        phantom: the page cache shows octets that no sync writes, since one failed.
-        begins: first segment that is kept.
+        fails: number of syncs to fail next; a later sync does not write the octets of a failed sync.
+        phantom: after a failed sync, the page cache shows octets that will never be written.
+        begins: first kept segment.
         lies: syncs succeed and write nothing.
-        lied: the last one did.
-        excused: the medium lost octets that were synced; its replica may lack what is complete (until it is renewed).
+        lied: the last sync wrote nothing.
+        excused: the medium lost synced octets; the replica may lack complete commits, until its renewal.
     """
 
     def __init__(self, name: str) -> None:
@@ -164,13 +162,13 @@ class Node:
 
     Attributes:
         disk: its medium.
-        life: number of its process; answers to an earlier one are lost.
+        life: number of the process; answers to an earlier process are lost.
         replica: the process's state; None while it is down.
         writing: epoch in which the store is open; 0 without.
-        ops: what the disk was asked for and has not done, in order: Note, Cut, WriteAhead, Sync, Begin.
-        sent: position up to which the log was shipped to each follower.
-        index: position up to which this machine's index was told that all is complete.
-        joining: the join by files of this member; None without one.
+        ops: open requests to the disk, in order: Note, Cut, WriteAhead, Sync, Begin.
+        sent: end of the log's shipped part, by follower.
+        index: complete position, as reported to the machine's index.
+        joining: the member's join by files; None without a join.
     """
 
     def __init__(self, name: str, disk: Disk) -> None:
@@ -193,7 +191,7 @@ class Node:
 
 
 class Asked(NamedTuple):
-    """A request to etcd on its way."""
+    """A request to etcd, in transit."""
 
     node: str
     life: int
@@ -213,17 +211,17 @@ class World:
     """All machines, and the connections between them.
 
     Attributes:
-        links: frames on their way, by sender and receiver; a connection has both directions.
-        blocked: directions in which nothing arrives.
-        shut: machines that do not reach etcd, nor hear of it.
-        requests, answers: to and from etcd.
-        value: etcd's.
-        done: the longest log that was complete.
-        content: octets of each segment, as its leader wrote them.
-        epochs: life that began each epoch.
-        answered: highest epoch that each disk's identity has answered.
-        window: commits that may be written and not be complete.
-        eager: disks do at once what they are asked for, but for a leader's syncs.
+        links: frames in transit, by sender and receiver; a connection has both directions.
+        blocked: directions without arrivals.
+        shut: machines without a connection to etcd.
+        requests, answers: messages to and from etcd, in transit.
+        value: the configuration in etcd.
+        done: the longest complete log so far.
+        content: octets of each segment, as written by the segment's leader.
+        epochs: machine and life at the beginning of each epoch.
+        answered: highest answered epoch, by identity of the disk.
+        window: maximum number of written, incomplete commits.
+        eager: True if disks perform requests at once, except a leader's syncs.
     """
 
     def __init__(self, names: str, parts: Parts = REAL, *, copies: int | None = None, eager: bool = False) -> None:

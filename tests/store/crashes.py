@@ -92,8 +92,7 @@ class Recorder(Files):
 
 
 class Failing(Recorder):
-    """Files with random failures: a failed write may be partial, and a failed sync may lose the octets for
-    good.
+    """Files with random failures: a failed write may be partial, a failed sync may lose the octets for good.
 
     Attributes:
         rate: share of failing calls.

@@ -10,8 +10,7 @@ from jumpmq.store.block_format import BLOCK, EXPIRES, MESSAGES, ROW, SHORT_ROW
 
 
 def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
-    """Return one field of all messages as an Arrow binary column (Arrow columnar format, variable-size
-    binary).
+    """Return a field of all messages as an Arrow binary column (Arrow columnar format, variable-size binary).
 
     Args:
         name: ``exchange`` (as UTF-8), ``routing_key``, ``properties`` or ``body``.
@@ -41,8 +40,7 @@ def append_offsets(column: bytearray, offsets: Any) -> None:
 
 
 def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int, int]:
-    """Form a batch from the first messages: at most ``most``, and as few as reach ``most_octets`` of
-    contents.
+    """Form a batch from the first messages: at most ``most``, as few as reach ``most_octets`` of contents.
 
     Contents are bodies, properties and routing keys.
 
@@ -86,9 +84,9 @@ def row_block(messages: list[Any], queue: int, flags: int, gather: int) -> tuple
         gather: minimum octets of a body that gets a separate buffer, without a copy.
 
     Returns:
-        Its head, still without the checksum, and as many rows as lie behind it in one piece; the buffers of the others,
-        filled up to 8 octets at the end; and the octets of all of it. None where there are gaps in the messages'
-        numbers, or properties that no row has room for.
+        The block's head without the checksum, followed by the rows in one piece; the buffers of further rows, padded to
+        8 octets at the end; and the size of the block in octets. None if the messages' numbers have gaps, or if
+        properties are too large for a row.
     """
     first = messages[0].seq
     if any(message.seq != seq for seq, message in enumerate(messages, first)):
@@ -123,8 +121,8 @@ def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:
     """Compare messages.
 
     Returns:
-        Whether they were published at one time, to one exchange, with the same properties; whether any expires; and the
-        octets of all bodies.
+        True for equal times of publishing, for equal exchanges, for equal properties, and if any message expires; and
+        the octets of all bodies.
     """
     first = messages[0]
     return (
@@ -158,10 +156,10 @@ def from_columns(
     """Return new persistent messages, made of columns.
 
     Args:
-        octets: in which the keys and bodies lie.
-        seq, published, expires: numbers, and times in microseconds; None where none expires.
-        exchanges, properties: one for each message, or one for all.
-        keys_at, keys, bodies_at, bodies: where the first begins, and the offsets, one more than messages.
+        octets: memory of the keys and bodies.
+        seq, published, expires: numbers, and times in microseconds; ``expires`` is None without expiry.
+        exchanges, properties: a list of one value per message, or of one value for all.
+        keys_at, keys, bodies_at, bodies: position of the first value, and n + 1 offsets.
     """
     found = []
     for i in range(count):

@@ -182,9 +182,7 @@ class _Written:
 
 
 def lines() -> Iterator[dict[str, Any]]:
-    """Return changes in JSON, with refusal or "", and the store's records of a single process and of one
-    of several.
-    """
+    """Return changes in JSON, with refusal or "", and the records in the store of one process, and of several."""
     written = {"alone": _Written(), "shared": _Written()}
     topologies = {
         name: Topology("one@host", journal, shared=name == "shared")  # type: ignore[arg-type]  # without messages

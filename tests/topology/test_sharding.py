@@ -102,8 +102,10 @@ def test_a_predeclared_exchange_is_sharded_after_a_restart(tmp_path: Path) -> No
 
 
 def test_a_new_node_gets_shards_of_its_own(tmp_path: Path) -> None:
-    """'when a new node is added [...] the plugin will automatically create more shards on the new node':
-    shards of a different name stay, newly arriving messages are partitioned to all.
+    """Shards of a different name stay, and new messages are distributed over all shards.
+
+    README of RabbitMQ's plugin: 'when a new node is added [...] the plugin will automatically create more
+    shards on the new node'.
     """
     with opened(tmp_path) as built:
         built.exchange("x", "x-modulus-hash", durable=True)

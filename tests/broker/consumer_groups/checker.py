@@ -11,11 +11,8 @@ Tag = tuple[str, int]
 class Checker:
     """Receives the events of clients in order, and records violations of the guarantees.
 
-    A client reports a settlement before sending it, and a delivery after receiving it, so that the common
-    order is one that the broker may have seen.
-
-    A client tells of a settlement before it sends it, and of a delivery when it has it, so that the common order is one
-    in which the broker may have seen both.
+    A client reports a settlement before the send, and a delivery after the receipt, so that the broker may have
+    seen the events in the common order.
 
     Attributes:
         faults: descriptions of violations.
@@ -27,7 +24,7 @@ class Checker:
     settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _mortal: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # last epoch of each key, and its consumer
+    _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # last epoch and consumer of each key
     _gone: set[str] = field(default_factory=set)
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
     _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # deliveries of consumers that are gone
@@ -57,7 +54,7 @@ class Checker:
         if others and consumer not in self._gone:
             self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")
         if number <= self._seen[key]:
-            if not redelivered and consumer not in self._gone:  # it may have been in transit to the other consumer
+            if not redelivered and consumer not in self._gone:  # possibly in transit to the former consumer
                 self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}, not redelivered")
         elif any(missed not in self._mortal[key] for missed in range(self._seen[key] + 1, number)):
             self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")

@@ -113,7 +113,7 @@ def test_the_example_of_celery() -> None:
             lines = itertools.islice((line.split() for line in worker.stdout if "billed " in line), 60)
             orders = [(customer, int(order)) for *_, customer, _, order in lines]
         finally:
-            os.killpg(worker.pid, signal.SIGKILL)  # its pool of processes, too
+            os.killpg(worker.pid, signal.SIGKILL)  # the client's pool of processes, too
             worker.communicate()
     assert sorted(order for _, order in orders) == list(range(60))
     for name in {customer for customer, _ in orders}:

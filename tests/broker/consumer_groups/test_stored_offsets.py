@@ -494,7 +494,7 @@ def test_a_written_offset_survives_a_kill(tmp_path: Path) -> None:
         reader.take(100)
         api = API(f"http://127.0.0.1:{broker.http_port}")
         until(lambda: offsets(api, "s")["g"]["lag"] == 0)
-        # Later messages go to disk with the offset, and so show that it is there.
+        # Later messages go to disk with the offset, and so show the offset's presence.
         assert api.request("PUT", "group-offsets", "/", "s", "other", json={"offset": 50}).status_code == 201
         broker.kill()
         broker.start()

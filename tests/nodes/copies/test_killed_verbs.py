@@ -107,8 +107,10 @@ def _node(cluster: Cluster, number: int) -> Killed:
 
 
 def _repeated(cluster: Cluster, *command: str, writes: int) -> None:
-    """Repeat a command with the second node killed after its write, then with the leader of home 1 killed
-    after one write, two, and so on. At last let the command finish.
+    """Give a command until it finishes, with one kill each time.
+
+    First the second node is killed after its write, then the leader of home 1 after its first write, after
+    two, and so on. The last command finishes without a kill.
     """
     _killed(cluster, "wanted/1", *command)
     for count in range(1, writes + 1):

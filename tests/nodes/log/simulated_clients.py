@@ -121,8 +121,8 @@ class Clients:
         """Perform an operation of a home's client.
 
         Args:
-            links: the links that are up, by home.
-            homes: the processes that run, by home, and need not know what is answered while they have no link.
+            links: working links, by home.
+            homes: running processes, by home; without a link a process may lack answered changes.
         """
         topology = process.topology
         assert topology is not None

@@ -1,12 +1,16 @@
 """The log of a cluster under simulated etcd, links, disks and crashes, with hypothesis as the scheduler.
 
-What the scheduler may do: ask for a change at a home, have a home send its next entry to etcd, let what was sent take
-effect there (late, twice, never), have a home read some entries, let a record arrive on a link, break links at both
-ends or at one, mend them, let a home say in etcd what it has applied and look what others have, or take etcd for dead,
-have etcd take a home for dead that lives or does not, have the log compacted, let a disk commit, kill a process with or
-without a sign of it on its links, and start it again from its disk. Whatever it does: all homes come to the same state
-after the same entries, and so does the snapshot, nothing takes effect twice, what was answered is known wherever a
-process serves, with links and without, and when all is mended each change was answered.
+Choices of the scheduler:
+
+- log: request a change at a home; send a home's next entry to etcd; apply a sent entry there (late, twice, never); read
+  some entries at a home; compact the log;
+- links: deliver a record, break a link at both ends or at one, mend a link;
+- liveness: record a home's applied entries in etcd, read the records of peers, suspend a home without etcd, expire the
+  key of a home, dead or alive;
+- processes: commit a disk, kill a process with or without notice on the links, restart a process from the disk.
+
+For any schedule: all homes and the snapshot have equal states after the same entries, no change takes effect twice,
+answered changes are known to all serving processes, with or without links, and after mending every change is answered.
 """
 
 import json
@@ -275,7 +279,7 @@ class World:
                 process.take(number, entry)
 
     def stand_still(self, home: int) -> None:
-        """Suspend a home after a long time without etcd."""
+        """Let definitions stand still at a home after a long time without etcd."""
         if process := self.processes.get(home):
             process.log.stand_still(STANDS_STILL)
 

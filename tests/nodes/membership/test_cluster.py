@@ -500,7 +500,7 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(0, tmp_path, [])
-    with pytest.raises(TimeoutError):  # no etcd is there
+    with pytest.raises(TimeoutError):  # the address has no etcd
         async with asyncio.timeout(1):
             await start(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9"), enter)
     async with Cluster(tmp_path) as cluster:
@@ -1013,7 +1013,7 @@ async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues
             await declare(wrong, name)
         for name in ("q2", "new", "clash"):
             assert await asyncio.to_thread(_published, wrong.port, name, 4) == 4
-        for number in range(12):  # so that its log is longer than the right log
+        for number in range(12):  # so that the node's log is longer than the right log
             await declare(wrong, f"more-{number}")
         await stopped(wrong)
         await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])

@@ -182,8 +182,7 @@ async def test_a_process_that_ends_again_and_again_ends_the_broker() -> None:
 
 
 def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
-    """`jumpmq serve --workers 2` is ready once all workers are, ignores SIGHUP, and ends on a stop or
-    SIGTERM.
+    """`jumpmq serve --workers 2` is ready once all workers are, ignores SIGHUP, and ends on SIGTERM.
 
     After SIGKILL, the next start waits for the processes of the killed broker.
     """
@@ -204,7 +203,7 @@ def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
             if how == "http":
                 assert requests.post(f"{api}/stop", timeout=10).ok
             else:
-                if how == "kill":  # while one of its processes takes long to end
+                if how == "kill":  # while a process of the broker takes long to end
                     threads = Path(f"/proc/{server.pid}/task").glob("*/children")
                     slow = max(int(pid) for children in threads for pid in children.read_text().split())
                     os.kill(slow, signal.SIGSTOP)
