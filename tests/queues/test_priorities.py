@@ -9,6 +9,7 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues import tail as tail_of_ready
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
@@ -24,6 +25,7 @@ COUNT = 400
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten steps, so that few messages take many steps."""
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
+    monkeypatch.setattr(tail_of_ready, "PAGED_AT_ONCE", 5)
 
 
 def make_queue(opened: Opened) -> ClassicQueue:

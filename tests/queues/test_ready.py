@@ -19,6 +19,7 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock, head
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues import tail as tail_of_ready
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
@@ -35,6 +36,7 @@ BUDGET = 8 * OVERHEAD
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten steps, so that few messages take many steps."""
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
+    monkeypatch.setattr(tail_of_ready, "PAGED_AT_ONCE", 5)
     monkeypatch.setattr(ready_messages, "RUN", 3)
     monkeypatch.setattr(head, "RUN", 3)
 

@@ -14,6 +14,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import _reference, xxh64
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues import tail as tail_of_ready
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
@@ -170,6 +171,7 @@ def test_paged_returned_reserved_and_restarted(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, kind: type[ClassicQueue]
 ) -> None:
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
+    monkeypatch.setattr(tail_of_ready, "PAGED_AT_ONCE", 5)
     queue = stored_queue(opened, kind)
     for first in range(0, 400, 40):
         queue.push([message(b"k%d" % (number % 30), number) for number in range(first, first + 40)])

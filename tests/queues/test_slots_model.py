@@ -13,6 +13,7 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues import tail as tail_of_ready
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
@@ -36,8 +37,9 @@ class SlotsMachine(RuleBasedStateMachine):
     def begin(self, kind: type[ClassicQueue], slots: int, limit: int, length: int | None, tight: bool) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.opened = Opened(Path(self.folder.name) / "broker")
-        self.patched = patch.object(ready_messages, "PAGED_AT_ONCE", 3)
-        self.patched.start()
+        self.patched = [patch.object(module, "PAGED_AT_ONCE", 3) for module in (ready_messages, tail_of_ready)]
+        for patched in self.patched:
+            patched.start()
         self.time = clock.now()
         self.clock = patch.object(clock, "now", lambda: self.time)
         self.clock.start()
@@ -60,7 +62,8 @@ class SlotsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.clock.stop()
-            self.patched.stop()
+            for patched in self.patched:
+                patched.stop()
             self.opened.close()
             self.folder.cleanup()
 

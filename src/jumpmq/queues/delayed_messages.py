@@ -22,8 +22,9 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets
+from jumpmq.queues.tail import PAGED_AT_ONCE
 
 FINE, MIDDLE, COARSE = 4, 16, 22
 """Sizes of windows, as powers of two of milliseconds: 16 ms, 66 s and 70 minutes."""

@@ -26,9 +26,10 @@ from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.marks import Mark
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets
 from jumpmq.queues.slots import SlottedMessages
+from jumpmq.queues.tail import PAGED_AT_ONCE
 from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20

@@ -3,8 +3,9 @@
 There are three parts. Every message is in exactly one of them::
 
     returned    a heap: messages returned out of order, one by one or in runs, with positions between others
-    head        in order, in memory: the front
-    tail        segments in order, all behind the head: stored, or about to be stored
+                (ReturnedMessages)
+    head        in order, in memory: the front (Head, or a Lane of the kernel)
+    tail        segments in order, all behind the head: stored, or about to be stored (Tail)
 
 The next message is the lower one of the first returned message and the first message of the head. To return a message
 to its position thus costs one heap operation, however many messages are ready.
@@ -16,10 +17,9 @@ as ``basic.get``, read a segment when they need it.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from itertools import accumulate, chain, groupby, islice
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
@@ -32,32 +32,20 @@ from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import ReturnedMessages
-from jumpmq.queues.runs import body_octets, ends_of_runs, of_body, persistent
+from jumpmq.queues.runs import body_octets, ends_of_runs, of_body
 from jumpmq.queues.segment import BatchSegment, segments_of
+from jumpmq.queues.tail import NO_TAIL, PAGED_AT_ONCE, Tail
 from jumpmq.store import Batch
 from jumpmq.store.layout import octets
 
 __all__ = ["BatchReader", "ReadyMessages"]
 
 _seq = attrgetter("seq")
-_last_seq = attrgetter("last_seq")
-
-PAGED_AT_ONCE = 4096
-"""Messages paged out per step, some milliseconds of work."""
 
 CUT_AT_ONCE = 1 << 18
 """Number of messages moved to the tail before bodies are dropped, while memory is tight; otherwise all. Segments
 allocated between freed memory would keep that memory from the system (measured: 280 MB with a million messages).
 """
-
-SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
-"""Maximum number and octets of transient messages stored together; the last message may exceed the octets. They form
-a batch, like the messages of a segment.
-"""
-
-
-NONE: deque[BatchSegment] = deque()
-"""Shared empty tail. Most queues never have segments, and an empty deque takes 600 octets."""
 
 NONE_RETURNED = ReturnedMessages()
 """Shared empty instance; never filled."""
@@ -76,8 +64,8 @@ class ReadyMessages(AnyReady):
     """
 
     __slots__ = (
-        "_account", "_ahead", "_arrived", "_awaited", "_cut", "_dropped", "_head", "_inexact", "_prepare", "_reader",
-        "_returned", "_tail", "_tail_count", "_unstored", "_unwritten", "memory", "size",
+        "_account", "_ahead", "_arrived", "_awaited", "_cut", "_dropped", "_head", "_prepare", "_reader", "_returned",
+        "_tail", "memory", "size",
     )  # fmt: skip
 
     size: int
@@ -99,105 +87,54 @@ class ReadyMessages(AnyReady):
         self._account = account  # memory account
         self._returned = NONE_RETURNED  # first part: returned messages
         self._head: Head | Lane = Head() if head is None else head  # second part: messages in memory
-        self._tail = NONE  # third part: segments
-        self._tail_count = self._inexact = 0  # messages of the tail; segments with estimated sizes
-        self._unwritten = self._unstored = NONE  # segments in no commit yet; segments in no file yet
+        self._tail = NO_TAIL  # third part: segments
         # Octets of bodies dropped from returned messages.
         self._dropped = 0
         self._cut = 0  # messages moved to the tail since the last complete drop
         self.memory = self.size = 0
 
     def __len__(self) -> int:
-        return len(self._returned.seqs) + self._head.count + self._tail_count
+        return len(self._returned.seqs) + self._head.count + self._tail.count
 
     @property
     def is_plain(self) -> bool:
         """True if all messages are in memory and in order."""
-        return not self._tail and not self._returned.seqs
+        return not self._tail.segments and not self._returned.seqs
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         # Without reading it.
         segment = BatchSegment.stored(batch, delivered_seq)
-        self._append(segment)
+        self._own_tail().restore(segment)
         self.size += segment.size
-        self._tail_count += segment.count
-        self._inexact += not segment.exact
 
     def extend(self, messages: list[Message], size: int) -> None:
         self.size += size
         self._charge(held_octets(messages))
         # The tail comes behind the head: with a tail, new messages belong to the end of the tail.
-        if not (self._tail or self._account.tight):
+        if not (self._tail.segments or self._account.tight):
             self._head.extend(messages)
             return
         self._shed()
-        batch = messages[0].batch
-        if batch is not None and batch is messages[-1].batch and persistent(messages) is messages:
-            self._extend_tail(batch, messages)
-            return
-        for batch, group in groupby(messages, key=attrgetter("batch")):
-            if batch is None:
-                self._extend_unstored(list(group))
-            else:
-                self._extend_tail(batch, list(group))
+        self._own_tail().extend(messages)
 
-    def _extend_unstored(self, messages: list[Message]) -> None:
-        """Add unstored messages to the tail, in segments of a batch's size. The last segment is filled first:
-        otherwise single messages would have a segment and a batch each.
-        """
-        last = self._tail[-1] if self._tail else None
-        if last is None or last.messages is None or last.batch is not None:
-            last = None
-        start = 0
-        while start < len(messages):
-            count, held = (last.count, last.held) if last is not None else (0, 0)
-            end = start
-            while end < len(messages) and count < SPILLED_COUNT and held < SPILLED_OCTETS:
-                message = messages[end]
-                held += len(message.body) + len(message.properties)
-                count += 1
-                end += 1
-            run = messages[start:end]
-            if last is None:
-                segment = BatchSegment(None, run, body_octets(run))
-                self._append(segment)
-                if self._unstored is NONE:
-                    self._unstored = deque()
-                self._unstored.append(segment)
-            elif run:
-                last.add(run, body_octets(run))
-            self._tail_count += len(run)
-            last, start = None, end
-
-    def _extend_tail(self, batch: Batch, messages: list[Message]) -> None:
-        size = body_octets(messages)
-        last = self._tail[-1] if self._tail else None
-        if last is not None and last.batch is batch and last.messages is not None:
-            last.add(messages, size)
-        else:
-            if len(self._tail) > 1 and self._tail[-2].absorb(self._tail[-1]):
-                self._tail.pop()
-            segment = BatchSegment(batch, messages, size)
-            self._append(segment)
-            self._wait_for(segment)
-        self._tail_count += len(messages)
-
-    def _append(self, segment: BatchSegment) -> None:
-        if self._tail is NONE:
-            self._tail = deque()
-        self._tail.append(segment)
+    def _own_tail(self) -> Tail:
+        """Return the tail, to be filled."""
+        if self._tail is NO_TAIL:
+            self._tail = Tail()
+        return self._tail
 
     # --- taking ---
 
     def take(self, count: int) -> list[Message]:
-        while self._head.count < count and self._tail:
+        while self._head.count < count and self._tail.segments:
             self._load()
         taken = self._pop(count)
         self._release(taken)
         return taken
 
     def take_octets(self, count: int, most: int) -> list[Message]:
-        if not self._head.count and self._tail and (self._returned or not self._read_ahead()):
+        tail = self._tail.segments
+        if not self._head.count and tail and (self._returned or not self._read_ahead()):
             self._load()
         taken = self._pop(count)
         size, held = octets(taken)
@@ -210,24 +147,24 @@ class ReadyMessages(AnyReady):
         self._charge(-held - OVERHEAD * len(taken))
         self.size -= size
         # Before the head is empty, so that consumers do not wait for the disk.
-        if self._tail and (self._ahead is None or self._head.count <= self._ahead.low):
+        if tail and (self._ahead is None or self._head.count <= self._ahead.low):
             self._read_ahead()
-        self._awaited = not taken and bool(self._tail)
+        self._awaited = not taken and bool(tail)
         return taken
 
     def _read_ahead(self) -> bool:
         """Start reading the next part of the tail; return True if it will arrive."""
-        if self._tail[0].messages is not None:
+        if self._tail.segments[0].messages is not None:
             return False
         if self._ahead is None:
             self._ahead = ReadAhead(self._on_read)
-        return self._ahead.ask(self._reader, self._tail)
+        return self._ahead.ask(self._reader, self._tail.segments)
 
     def _on_read(self, found: Iterable[tuple[BatchSegment, list[Message]]]) -> None:
         """Append segments read to the head, if still next."""
         for segment, messages in found:
             # The segment may have been taken or loaded during the read.
-            if self._tail and self._tail[0] is segment:
+            if self._tail.segments and self._tail.segments[0] is segment:
                 self._load(messages)
         if self._awaited:
             self._awaited = False
@@ -252,7 +189,7 @@ class ReadyMessages(AnyReady):
         """
         if self._returned.seqs:
             return [], []
-        if not self._head.count and self._tail:
+        if not self._head.count and self._tail.segments:
             return self._take_stored_columns(last_seq, count), []
         messages = self._head.take(min(self._head.fitting(last_seq), count))
         columns = Columns.of(messages)
@@ -264,7 +201,7 @@ class ReadyMessages(AnyReady):
 
     def _take_stored_columns(self, last_seq: int, count: int) -> list[Columns]:
         """Read the first segment of the tail as columns, if it is stored as columns."""
-        segment = self._tail[0]
+        segment = self._tail.segments[0]
         whole = segment.messages is None and segment.seqs is None and segment.last_seq <= last_seq
         redelivered = segment.delivered_seq >= segment.first_seq
         if not whole or segment.count > count or not Columns.justified(segment.count):
@@ -278,11 +215,9 @@ class ReadyMessages(AnyReady):
         # Damaged or settled messages are missing, so the segment is read as messages instead.
         if sum(map(len, found)) != segment.count:
             return []
-        self._tail.popleft()
-        self._tail_count -= segment.count
+        self._tail.remove()
         size = sum(columns.bodies for columns in found)
-        self._measured(segment, size)
-        self.size -= size
+        self.size += self._tail.measured(segment, size) - size
         for columns in found:
             columns.like.persistent, columns.like.redelivered = segment.persistent, redelivered
         self._prepare([columns.like for columns in found])
@@ -290,11 +225,10 @@ class ReadyMessages(AnyReady):
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Take a range as :meth:`take_range`. Segments are cut at its ends; earlier segments are not read."""
-        taken: list[Message] = []
-        place = bisect_left(self._tail, first_seq, key=_last_seq)
-        while len(taken) < count and place < len(self._tail) and self._tail[place].first_seq <= last_seq:
-            segment = self._tail[place]
-            del self._tail[place]
+        tail, taken = self._tail, list[Message]()
+        place = tail.place_of(first_seq)
+        while len(taken) < count and place < len(tail.segments) and tail.segments[place].first_seq <= last_seq:
+            segment = tail.remove(place)
             stored = segment.messages is None
             messages = self._taken_apart(segment)
             first, end = bounds(messages, first_seq, last_seq)
@@ -303,23 +237,11 @@ class ReadyMessages(AnyReady):
             if stored:
                 self._charge(held_octets(messages[first:end]))
             if end < len(messages):
-                self._insert(place, segment.batch, messages[end:], stored)
+                tail.insert(place, segment.batch, messages[end:], stored=stored)
             if first:
-                self._insert(place, segment.batch, messages[:first], stored)
+                tail.insert(place, segment.batch, messages[:first], stored=stored)
                 place += 1
         return taken
-
-    def _insert(self, place: int, batch: Batch | None, messages: list[Message], stored: bool) -> None:
-        """Insert the rest of a segment at its position."""
-        segment = BatchSegment(batch, messages, body_octets(messages))
-        self._tail.insert(place, segment)
-        self._tail_count += segment.count
-        if stored:
-            segment.forget_messages()
-        elif batch is not None:
-            self._wait_for(segment)
-        else:
-            self._unstored.append(segment)
 
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
@@ -332,7 +254,7 @@ class ReadyMessages(AnyReady):
     def take_expired(self, now: float, count: int) -> list[Message]:
         taken: list[Message] = []
         while len(taken) < count and 0.0 < self.first_expiry() <= now:
-            if not self._head.count and self._tail:
+            if not self._head.count and self._tail.segments:
                 self._load()
             if self._returned.seqs:
                 taken += self._pop(1)
@@ -349,7 +271,7 @@ class ReadyMessages(AnyReady):
         head, returned = self._head, self._returned
         taken: list[Message] = []
         while returned and len(taken) < count:
-            if not head.count and self._tail:
+            if not head.count and self._tail.segments:
                 self._load()
             if head.count and head.first.seq < returned.first_seq:
                 taken += head.take(1)
@@ -395,7 +317,7 @@ class ReadyMessages(AnyReady):
         """Return the lowest number among messages that were not returned."""
         if self._head.count:
             return self._head.first.seq
-        return self._tail[0].first_seq if self._tail else NO_SEQ
+        return self._tail.segments[0].first_seq if self._tail.segments else NO_SEQ
 
     # --- looking ---
 
@@ -411,7 +333,7 @@ class ReadyMessages(AnyReady):
             run = head.since(seq)
             count += bisect_right(run, last_seq, key=_seq)
             seq = run[-1].seq + 1
-        for segment in self._tail:
+        for segment in self._tail.segments:
             if segment.first_seq > last_seq:
                 break
             if segment.last_seq <= last_seq:
@@ -422,17 +344,17 @@ class ReadyMessages(AnyReady):
 
     def first(self) -> Message | None:
         """Return the message at the front, without taking it."""
-        if not self._head.count and self._tail:
+        if not self._head.count and self._tail.segments:
             self._load()
         if self._returned.seqs and not (self._head.count and self._head.first.seq < self._returned.first_seq):
             return self._returned.first
         return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
-        if self._head.count or self._returned.seqs or not self._tail:
+        if self._head.count or self._returned.seqs or not self._tail.segments:
             first = self.first()
             return first.expires_at if first is not None else 0.0
-        segment = self._tail[0]
+        segment = self._tail.segments[0]
         if segment.expires_at is None:
             first = self._look_at_first(segment)
             segment.expires_at = 0.0 if first is None else first.expires_at
@@ -465,10 +387,10 @@ class ReadyMessages(AnyReady):
                 messages = self._head.since(first_seq)
                 first_seq = messages[-1].seq + 1
             else:
-                place = bisect_left(self._tail, first_seq, key=_last_seq)
-                if place == len(self._tail):
+                place = self._tail.place_of(first_seq)
+                if place == len(self._tail.segments):
                     return
-                segment = self._tail[place]
+                segment = self._tail.segments[place]
                 found = self._messages(segment)
                 # Earlier messages may have been moved here from the head, and a copy does not grow with the segment.
                 messages = found[bisect_left(found, first_seq, key=_seq) :]
@@ -485,36 +407,27 @@ class ReadyMessages(AnyReady):
             yield self._messages(BatchSegment(message.batch, [message], 0).forgotten()) if paged else [message]
 
     def front(self) -> Message | None:
-        return self.first() if self._head.count or (self._returned and not self._tail) else None
+        return self.first() if self._head.count or (self._returned and not self._tail.segments) else None
 
     def in_memory(self) -> tuple[int, int]:
-        stored = [segment for segment in self._tail if segment.messages is None]
-        count = len(self) - sum([segment.count for segment in stored])
-        return count, self.size - sum([segment.size for segment in stored]) - self._dropped
+        stored, stored_size = self._tail.stored()
+        return len(self) - stored, self.size - stored_size - self._dropped
 
     def spilled(self) -> tuple[int, int]:
-        spilled = [one for one in self._tail if one.messages is None and not one.persistent]
-        return sum(one.count for one in spilled), sum(one.size for one in spilled)
+        return self._tail.spilled()
 
     def measure(self, segments: int) -> bool:
-        if self._inexact:
-            for segment in islice((one for one in self._tail if not one.exact), segments):
-                self._measured(segment, body_octets(self._messages(segment)))
-        return not self._inexact
-
-    def _measured(self, segment: BatchSegment, size: int) -> None:
-        self.size += size - segment.size
-        self._inexact -= not segment.exact
-        segment.size, segment.exact = size, True
+        for segment in self._tail.estimated(segments):
+            self.size += self._tail.measured(segment, body_octets(self._messages(segment)))
+        return self._tail.is_measured
 
     # --- leaving ---
 
     def leave(self) -> Leftovers:
-        left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
+        left = Leftovers(self._head, self._returned, self._tail.segments, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
-        self._returned, self._head = NONE_RETURNED, Head()
-        self._tail = self._unwritten = self._unstored = NONE
-        self._tail_count = self._inexact = self.memory = self.size = self._dropped = 0
+        self._returned, self._head, self._tail = NONE_RETURNED, Head(), NO_TAIL
+        self.memory = self.size = self._dropped = 0
         return left
 
     def close(self) -> None:
@@ -530,7 +443,8 @@ class ReadyMessages(AnyReady):
         if not done and self._cut:
             self._cut = 0
             done = self._shorten_head(kept)
-        done += self._spill_tail()
+        if self._reader is not None:
+            done += self._tail.spill(self._reader)
         return done + self._returned.page_out(PAGED_AT_ONCE, self._drop_bodies)
 
     def _shorten_head(self, kept: int) -> int:
@@ -540,18 +454,13 @@ class ReadyMessages(AnyReady):
             return 0
         count = min(max(head.count - kept // held_octets([head.last]), 0), PAGED_AT_ONCE)
         if count:
-            if self._tail is NONE:
-                self._tail = deque()
             moved = head.take_last(count)
             if count == PAGED_AT_ONCE and (part := _end_of_batch(moved)):
                 head.extend(moved[:part])  # in a separate step: otherwise that batch would be read twice
                 del moved[:part]
             if any(moved[end - 1].batch is None for end in ends_of_runs(moved)):
                 self._reader.spill([message for message in moved if message.batch is None])
-            for segment in reversed(segments_of(moved)):
-                self._tail.appendleft(segment)
-                self._tail_count += segment.count
-                self._wait_for(segment)
+            self._own_tail().put_first(segments_of(moved))
             count = len(moved)
             self._cut += count
         return count
@@ -564,44 +473,16 @@ class ReadyMessages(AnyReady):
         self._dropped += body_octets(dropped)
         self._charge(-drop(dropped))
 
-    def _spill_tail(self) -> int:
-        """Store one step of the tail's unstored messages, and return the number stored."""
-        count = 0
-        while self._reader is not None and self._unstored and count < PAGED_AT_ONCE:
-            segment = self._unstored.popleft()
-            if segment.messages is not None:  # it may have become the head meanwhile
-                self._reader.spill(segment.messages)
-                segment.batch = segment.messages[0].batch
-                self._wait_for(segment)
-                count += segment.count
-        return count
-
-    def _wait_for(self, segment: BatchSegment) -> None:
-        """Drop a segment from memory once on disk."""
-        if self._unwritten is NONE:
-            self._unwritten = deque()
-        self._unwritten.append(segment)
-
     def _shed(self) -> int:
         """Drop one step of safely stored messages from memory, and return the number dropped."""
-        waiting, count = self._unwritten, 0
-        while waiting and count < PAGED_AT_ONCE:
-            segment = waiting[0]
-            if segment.messages is not None and segment.batch is not None:
-                if not segment.batch.is_written(segment.last_seq):
-                    break
-                self._drop(segment)
-                count += segment.count
-            waiting.popleft()
+        count, freed = self._tail.shed()
+        if freed:
+            self._charge(-freed)
         return count
-
-    def _drop(self, segment: BatchSegment) -> None:
-        self._charge(-segment.held)
-        segment.forget_messages()
 
     def _load(self, read: list[Message] | None = None) -> None:
         """Move the first segment of the tail, possibly already read, to the end of the head."""
-        segment = self._tail.popleft()
+        segment = self._tail.remove()
         stored = segment.messages is None
         messages = self._taken_apart(segment, read)
         if stored:
@@ -610,11 +491,10 @@ class ReadyMessages(AnyReady):
 
     def _taken_apart(self, segment: BatchSegment, read: list[Message] | None = None) -> list[Message]:
         """Return the messages of a segment removed from the tail; stored ones are not charged yet."""
-        self._tail_count -= segment.count
         stored = segment.messages is None
         messages = self._messages(segment, read)
         if stored:
-            self._measured(segment, body_octets(messages))
+            self.size += self._tail.measured(segment, body_octets(messages))
         else:
             segment.messages = None  # nothing waits for its write any more
         return messages

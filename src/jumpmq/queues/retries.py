@@ -9,9 +9,9 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import PAGED, Held
-from jumpmq.queues.ready import PAGED_AT_ONCE
 from jumpmq.queues.resting import NotedRetry, Resting, RestingKey, alone
 from jumpmq.queues.slots import SlottedMessages
+from jumpmq.queues.tail import PAGED_AT_ONCE
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.store.kinds import RETRY
 

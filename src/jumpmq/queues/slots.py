@@ -34,8 +34,9 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, by_slot, set_slots
+from jumpmq.queues.tail import PAGED_AT_ONCE
 from jumpmq.store.layout import octets
 
 __all__ = ["MAX_SLOTS", "Share", "SlotFigures", "SlotState", "SlottedMessages"]
