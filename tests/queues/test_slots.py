@@ -193,7 +193,7 @@ def test_paged_returned_reserved_and_restarted(
     assert [int(one.body) for one in shown] == left[:100]
     exhaust(reservations.lapse())
     assert queue.slots is not None
-    assert not any(one.unacknowledged for one in queue.slots.figures())
+    assert not any(one.unacknowledged for one in queue.slots.states.figures())
     queue.checkpoint()
     again = stored_queue(opened.restart(), kind)
     assert [int(one.body) for one in again.peek(0, 1 << 60)] == left

@@ -203,7 +203,7 @@ class SlotsMachine(RuleBasedStateMachine):
         assert self.queue.ready_count >= len(self.ready)
         queue_slots = self.queue.slots
         assert queue_slots is not None
-        unacknowledged = {one.slot: one.unacknowledged for one in queue_slots.figures() if one.unacknowledged}
+        unacknowledged = {one.slot: one.unacknowledged for one in queue_slots.states.figures() if one.unacknowledged}
         assert unacknowledged == {slot: len(self.held_of(slot)) for slot in {one.slot for one in self.held}}
 
 

@@ -239,12 +239,12 @@ def test_a_queue_with_slots_holds_and_then_slots(scaled: Scaled) -> None:
     scaled.publish(*moved)
     scaled.publish(*moved)
     queue = scaled.contents("c")
-    assert queue.slots is not None and not list(queue.slots.figures())
+    assert queue.slots is not None and not list(queue.slots.states.figures())
     for name in "ab":
         scaled.settle(name, scaled.take(name))
     found = read(scaled.take("c"))
     assert sorted(found) == sorted(moved * 2)
-    assert len({one.slot for one in queue.slots.figures()}) > 1
+    assert len({one.slot for one in queue.slots.states.figures()}) > 1
 
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])

@@ -18,12 +18,10 @@ All slots are in one share, except slots given to other shares (:meth:`SlottedMe
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
-from itertools import islice, takewhile
+from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message, hash_keys
 from jumpmq.amqp.properties import Properties
@@ -36,10 +34,11 @@ from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, by_slot, set_slots
+from jumpmq.queues.slot_states import SlotStates
 from jumpmq.queues.tail import PAGED_AT_ONCE
 from jumpmq.store.layout import octets
 
-__all__ = ["MAX_SLOTS", "Share", "SlotFigures", "SlotState", "SlottedMessages"]
+__all__ = ["MAX_SLOTS", "Share", "SlottedMessages"]
 
 MAX_SLOTS = 1024
 
@@ -85,34 +84,6 @@ class SlotKey:
             return None
         keys, _ = hash_keys(messages, self._place, self._name, b"")
         return [key if isinstance(key, bytes) else b"%d" % key for key in keys]
-
-
-class SlotState(Enum):
-    """State of a slot."""
-
-    IDLE = "idle"
-    BLOCKED = "blocked"
-    READING = "reading"
-    WITHHELD = "withheld"
-    WAITING = "waiting"
-
-
-class SlotFigures(NamedTuple):
-    """Statistics of a slot.
-
-    Attributes:
-        slot: number of the slot.
-        ready, unacknowledged: number of messages.
-        oldest: publishing time of the first ready message, in seconds since the epoch; None if that is not in memory,
-            or without one.
-        state: state, as listed at the head of this module.
-    """
-
-    slot: int
-    ready: int
-    unacknowledged: int
-    oldest: float | None
-    state: SlotState
 
 
 class _Account:
@@ -184,6 +155,7 @@ class SlottedMessages(AnyReady):
 
     Attributes:
         share: the share of all slots that were not given to another share.
+        states: the states of the slots.
     """
 
     def __init__(
@@ -210,6 +182,7 @@ class SlottedMessages(AnyReady):
         self._count = self._size = 0
         # Slots whose next messages are being read.
         self._reading: set[int] = set()
+        self.states = SlotStates(self._lanes, self._lists, self._reading)
         # Kept from the first use until no message is ready: all used slots are apart then.
         self._by_seq: _Fronts | None = None
         self._by_expiry: _Fronts | None = None
@@ -474,39 +447,7 @@ class SlottedMessages(AnyReady):
     def front(self) -> Message | None:
         """Return the first message of the next slot, if in memory."""
         ring = self._lanes.ring(self.share)
-        return self._front(ring[0]) if ring else None
-
-    def _front(self, slot: int) -> Message | None:
-        return self._lists[slot].front() if self._lanes.is_apart(slot) else self._lanes.front(slot)
-
-    def _ready(self, slot: int) -> int:
-        """Return the number of ready messages of a slot."""
-        return len(self._lists[slot]) if self._lanes.is_apart(slot) else self._lanes.length(slot)
-
-    def figures(self) -> Iterator[SlotFigures]:
-        """Yield statistics of non-empty slots, by number."""
-        for slot in range(self.slots):
-            if self.held(slot) or self._ready(slot):
-                yield self.figures_of(slot)
-
-    def figures_of(self, slot: int) -> SlotFigures:
-        front = self._front(slot)
-        oldest = None if front is None else front.published_at
-        return SlotFigures(slot, self._ready(slot), self.held(slot), oldest, self._state(slot))
-
-    def _state(self, slot: int) -> SlotState:
-        if not self._ready(slot):
-            return SlotState.IDLE
-        if self.limit and self.held(slot) >= self.limit:
-            return SlotState.BLOCKED
-        if self._lanes.given_to(slot) is None:
-            return SlotState.WITHHELD
-        return SlotState.READING if slot in self._reading else SlotState.WAITING
-
-    def before(self, slot: int) -> int:
-        """Return the number of slots ahead of ``slot`` in its ring."""
-        share = self._lanes.given_to(slot)
-        return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, self._lanes.ring(share)))
+        return self.states.front(ring[0]) if ring else None
 
     def _lists_apart(self) -> list[ReadyMessages]:
         return [ready for slot, ready in sorted(self._lists.items()) if self._lanes.is_apart(slot)]
@@ -539,7 +480,7 @@ class SlottedMessages(AnyReady):
 
     def page_out(self, kept: int) -> int:
         # Slot by slot, with a part of ``kept`` per slot.
-        filled = [slot for slot in range(self.slots) if self._ready(slot)]
+        filled = [slot for slot in range(self.slots) if self.states.ready(slot)]
         done, each = 0, kept // max(len(filled), 1)
         # Behind the slot where the last step has ended, so that all slots have their turn.
         for place in range(len(filled)):

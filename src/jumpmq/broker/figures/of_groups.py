@@ -12,7 +12,7 @@ from jumpmq.broker.consumer_groups.live import GroupPrincipal, LiveGroup
 from jumpmq.broker.figures.of_connections import peer_of
 from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures
 from jumpmq.queues import clock
-from jumpmq.queues.slots import SlotFigures
+from jumpmq.queues.slot_states import SlotFigures
 
 
 def group_figures(live: LiveGroup) -> ConsumerGroupFigures:
@@ -22,7 +22,7 @@ def group_figures(live: LiveGroup) -> ConsumerGroupFigures:
         (queue.id, one.slot): one
         for queue in live.queues.values()
         if queue.slots is not None
-        for one in queue.slots.figures()
+        for one in queue.slots.states.figures()
     }
     return ConsumerGroupFigures(
         vhost=live.vhost,

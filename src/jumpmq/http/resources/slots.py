@@ -20,13 +20,14 @@ from jumpmq.http.resources.explained_messages import formatted, where_it_is
 from jumpmq.queues import Queue
 from jumpmq.queues.fences import Fence, FencedMessages
 from jumpmq.queues.group_offsets import GroupOffsets
-from jumpmq.queues.slots import SlotFigures, SlotState, SlottedMessages
+from jumpmq.queues.slot_states import SlotFigures, SlotState
+from jumpmq.queues.slots import SlottedMessages
 
 
 async def slots(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}/slots``: the used slots, with messages, oldest message and state."""
     queue = requested.queue(request)
-    found = [] if queue.slots is None else queue.slots.figures()
+    found = [] if queue.slots is None else queue.slots.states.figures()
     return await answer_list(request, found, shown, ("slot",))
 
 
@@ -65,7 +66,7 @@ async def explain(request: Request) -> Response:
     slot = queue.slots.slot_of(key) if key is not None else requested.number(request, "slot")
     if slot >= queue.slots.slots:
         raise BadRequest(f"queue '{queue.name}' has slots 0 to {queue.slots.slots - 1}, not {slot}")
-    figures = queue.slots.figures_of(slot)
+    figures = queue.slots.states.figures_of(slot)
     reason = _why_slot(queue, figures) or _in_turn(queue.slots, slot)
     return answer(found | shown(figures) | {"reason": reason})
 
@@ -81,7 +82,7 @@ async def _explain_message(request: Request, queue: Queue) -> Response:
 def _why_ready(queue: Queue, message: Message) -> str:
     """Explain why a ready message is not delivered."""
     if queue.slots is not None:
-        reason = _why_slot(queue, queue.slots.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
+        reason = _why_slot(queue, queue.slots.states.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
         return f"message {message.seq} is ready in slot {message.slot}: {reason}"
     first, _ = queue.view.ready_range()
     before = f"message {message.seq} is ready, behind at most {message.seq - first} other messages"
@@ -103,7 +104,7 @@ def _why_queue(queue: Queue) -> str | None:
     if isinstance(live, LiveGroup):
         if queue.slots is None:
             return _why_unit(live, Partition(queue.name, queue.id))
-        reasons = [(one.slot, _why_slot(queue, one)) for one in queue.slots.figures() if one.ready]
+        reasons = [(one.slot, _why_slot(queue, one)) for one in queue.slots.states.figures() if one.ready]
         if any(reason is None for _, reason in reasons) or not reasons:
             return None
         slot, reason = reasons[0]
@@ -223,7 +224,7 @@ def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
 
 
 def _in_turn(slots: SlottedMessages, slot: int) -> str:
-    return f"slot {slot} waits for its turn, behind {slots.before(slot)} other slots"
+    return f"slot {slot} waits for its turn, behind {slots.states.before(slot)} other slots"
 
 
 ROUTES = [
