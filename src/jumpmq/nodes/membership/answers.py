@@ -1,8 +1,8 @@
 """Answers to proposers that wait for homes without a link: such homes publish their applied entries in etcd.
 
-A home publishes its last applied entry as ``applied/NODE`` when a live home has no link to it. The proposer's home
-reads these keys. The wait is limited: a home that publishes nothing is no longer awaited after :data:`SLOW` seconds in
-which etcd answers, and a home whose process has ended after :data:`REFUSED` seconds.
+A home publishes its last applied entry as ``applied/NODE`` while a live home has no link to it. The proposer's home
+reads these keys. The wait is limited. After :data:`SLOW` seconds in which etcd answers, the proposer no longer waits
+for a home that publishes nothing. For a home that refuses connections, the limit is :data:`REFUSED` seconds.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ended.
 """
 
 SWIFT = 0.5
-"""Time of a normal answer of etcd, in seconds."""
+"""Maximum time of a normal answer of etcd, in seconds."""
 
 HEARD = 0.05
 """Interval between two polls of etcd for applied entries of peers, in seconds, while an answer waits."""
@@ -87,7 +87,7 @@ class Answers:
             self.said = applied
 
     def applied(self, entry: int) -> None:
-        """Handle a peer's applied entry, possibly awaited through etcd."""
+        """Handle a peer's applied entry. An answer may wait for this peer through etcd."""
         if self.said < entry <= self.wanted:
             self._behind.set()
 
@@ -108,8 +108,8 @@ class Answers:
                 self._behind.set()
 
     async def collect(self) -> None:
-        """Publish the own entry, and read the entries published by peers, while answers wait; runs forever. Stop
-        waiting for homes that publish nothing for long enough, while etcd answers.
+        """While answers wait, publish the last entry applied here, and read the entries published by peers. Stop
+        waiting for homes that have published nothing for too long while etcd answered. Runs forever.
         """
         now, everywhere = asyncio.get_running_loop().time, self._log.everywhere
         while True:

@@ -53,7 +53,7 @@ class ClusterEtcd:
         client, keys, me, standstill, on_failure: the arguments.
         is_connected: False from a failed request until the next answer.
         failed_at: time of the last change of ``is_connected`` to False, by the loop's clock.
-        doubted: set when etcd has to be checked: it answers again after a failure, or may lack entries.
+        doubted: set when etcd has to be polled, because it answers again after a failure, or may lack entries.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ClusterEtcd:
             yield [Event(one.key, one.value, one.revision) for one in found.values]
 
     def failed(self, error: EtcdError) -> None:
-        """Note a failed request."""
+        """Record a failed request."""
         if self.is_connected:
             self.is_connected = False
             self.failed_at = asyncio.get_running_loop().time()

@@ -33,7 +33,7 @@ PART = 100
 """Number of entries read together."""
 
 RECENT = 1000
-"""Number of changes in the recent entries kept for homes whose links were down."""
+"""Number of changes whose entries are kept in memory, for homes whose links were down."""
 
 
 class EtcdEntries:
@@ -123,7 +123,7 @@ class EtcdEntries:
                 return
 
     def _take(self, values: list[Value]) -> None:
-        """Apply entries, up to the first with a missing predecessor."""
+        """Apply entries in order, up to the first entry with a missing predecessor."""
         with self._turns.turn():
             for value in values:
                 number = number_of(value.key)
@@ -138,7 +138,7 @@ class EtcdEntries:
         self._etcd.on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
 
     def take(self, number: int, entry: EntryFields) -> None:
-        """Apply an entry once its predecessors are applied, then successors received early.
+        """Apply an entry once all earlier entries are applied. Then apply later entries that were received before.
 
         Raises:
             ValueError, LookupError, TypeError: the entry is malformed, and not applied.

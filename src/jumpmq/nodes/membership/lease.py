@@ -33,8 +33,8 @@ from jumpmq.store import Store
 from jumpmq.store.kinds import EPOCH
 
 NOTE_INTERVAL = 60.0
-"""Seconds between two records of the data directory's state in etcd. Starts and clean stops make further records. The
-interval is long because etcd keeps every version of a key until its compaction.
+"""Seconds between two records of the data directory's state in etcd; starts and clean stops make further records. etcd
+keeps every version of a key until a compaction, hence the long interval.
 """
 
 
@@ -128,7 +128,7 @@ class Lease:
         return [get(self._live), get(self._home)]
 
     def is_held_by(self, read: Sequence[Found]) -> bool:
-        """Return True if :attr:`is_held` was true, by the results of :attr:`reads`."""
+        """Return True if the comparisons of :attr:`is_held` hold for the results of :attr:`reads`."""
         return [value.value for found in read for value in found.values] == [self._value, self._state]
 
     def require_epoch(self, epoch: int) -> None:
@@ -137,17 +137,17 @@ class Lease:
             self._superseded()
 
     async def forget_dead_workers(self) -> None:
-        """Delete the keys of the node's ended processes, so that nothing waits for these processes."""
+        """Delete the keys of the node's ended processes, so that no home waits for these processes."""
         found = await self._etcd.client.folder(f"{self._etcd.keys.live_node(self._etcd.me.node)}/")
         if found.values:
             await self._etcd.client.transaction([], [delete(one.key) for one in found.values])
 
     async def claim(self) -> None:
-        """Begin the next epoch of the home, as its latest process.
+        """Begin the next epoch of the home, as the home's latest process.
 
         Raises:
             SetBack: etcd has lost the cluster.
-            EtcdError: etcd cannot be asked, or another process of the home was faster; to be tried again.
+            EtcdError: etcd does not answer, or another process of the home was faster; the caller retries.
         """
         if self._leads:
             await self._take(self._leads, str(self._leads).encode())
@@ -179,8 +179,8 @@ class Lease:
         return replace(claimed, epoch=max(claimed.epoch, self._promise.kept + 1))
 
     async def announce(self) -> None:
-        """Announce this process again, with a new lease. The process ends instead if its home has a later epoch, or its
-        data directory a later start, however long etcd was unreachable.
+        """Announce this process again, with a new lease. The process ends instead if its home has a later epoch, or if
+        its data directory has a record of a later start. This holds also after etcd was unreachable for long.
 
         Raises:
             SetBack: etcd has lost the cluster.
@@ -217,8 +217,10 @@ class Lease:
         await asyncio.Event().wait()
 
     def _superseded(self) -> None:
-        """End the process. In a home with copies, the replica ends it and has it started again in place: such a process
-        has the data directory to itself, and nothing it writes becomes complete meanwhile.
+        """End the process, because a later process serves its home.
+
+        For a home with copies, the replica ends the process and restarts it in place. Until then the process does no
+        harm: it alone uses its data directory, and none of its writes become complete.
         """
         fail = partial(self._etcd.on_failure, superseded(self._etcd))
         if self._leads:
@@ -256,7 +258,9 @@ class Lease:
         return await self._etcd.client.keep_alive(self.id)
 
     async def require(self) -> None:
-        """Ensure a lease, without the key of the process, which may be lost with all keys."""
+        """Renew the lease; if etcd has ended it, get a new lease, without writing the key of this process. etcd may
+        have lost all keys.
+        """
         if not await self.renew():
             self.id = await self._etcd.client.grant(LEASE)
 
@@ -281,7 +285,7 @@ class Lease:
             self._noted, self._noted_at = sight, asyncio.get_running_loop().time()
 
     async def end(self) -> None:
-        """Record the state on disk, and end the lease: peers learn at once of the end of this process.
+        """Record the process's state on disk in etcd, and end the lease. Peers are notified at once.
 
         Raises:
             EtcdError: etcd cannot be asked.

@@ -69,7 +69,7 @@ class LiveHomes:
         by_key: the live homes, by the key of their process in etcd.
         revision: etcd's revision for ``by_key``.
         read_at: time of the last read of all keys, by the loop's clock.
-        serving: homes that declared a queue after the last poll: alive even if absent from ``by_key``.
+        serving: homes that have declared a queue since the last poll: these are alive even if ``by_key`` lacks them.
     """
 
     def __init__(
@@ -94,20 +94,18 @@ class LiveHomes:
 
     @property
     def read(self) -> dict[str, Any]:
-        """Read operation for a transaction, with a result for :meth:`found`. An answer to a client has to wait for all
-        homes that are alive when the client asks, and therefore needs a later read.
+        """Read operation for a transaction; the result is for :meth:`found`. An answer to a client waits for all homes
+        that are alive at the time of the request. The read must therefore be later than the request.
         """
         return get(self._etcd.keys.live, end_of(self._etcd.keys.live))
 
     async def refresh(self, age: float = 0.0) -> None:
-        """Read all keys from etcd, if the last read is older than ``age`` seconds: polls for other purposes read the
-        keys, too.
-        """
+        """Read all keys from etcd, if the last read is older than ``age`` seconds. Other polls read the keys, too."""
         if asyncio.get_running_loop().time() - self.read_at >= age:
             self.found(await self._etcd.client.folder(self._etcd.keys.live))
 
     def found(self, found: Found) -> None:
-        """Use the values of all processes' keys, unless later values are known."""
+        """Process a read of all processes' keys, unless a later read was processed."""
         if found.revision < self.revision:
             return
         self.revision, self.read_at = found.revision, asyncio.get_running_loop().time()

@@ -1,7 +1,9 @@
-"""Entries applied by a running node and missing in etcd, after a loss of data or a reset to an older state.
+"""Detection of lost entries: applied by a running node, and missing in etcd after a loss of data or a reset to an older
+state.
 
-While a running node finds entries missing, it keeps a notice in etcd, in the folder ``lost``. Meanwhile no node appends
-entries, creates a cluster of that name, or joins it: a new entry would get the number of a lost one.
+While entries are missing, each running node that has applied them keeps a notice in etcd, in the folder ``lost``.
+Meanwhile no node appends entries, creates a cluster of that name, or joins the cluster: a new entry would get the
+number of a lost entry.
 """
 
 import asyncio
@@ -64,8 +66,11 @@ class EtcdPoll:
         ]
 
     def lacks(self, found: list[Found]) -> tuple[str | None, bool]:
-        """Return a sentence about entries missing in etcd, from the results read, or None; and True if other nodes must
-        be notified.
+        """Return a description of the entries missing in etcd, None without missing entries; and True if this node has
+        to notify other nodes.
+
+        Args:
+            found: results of :attr:`reads`.
         """
         identity, entries, recovered, told = (one.values for one in found)
         if not identity:
@@ -84,8 +89,10 @@ class EtcdPoll:
         return None, False
 
     def _is_last(self, number: int, value: bytes) -> bool:
-        """Return True if the first entry from the node's last number on is the node's last entry, or, after a
-        compaction, a later entry.
+        """Return True if etcd has the node's last entry, or, after a compaction, a later entry.
+
+        Args:
+            number, value: etcd's first entry from the node's last number on.
         """
         return number > self.number or self.entry is None or json.loads(value)["id"] == self.entry["id"]
 
@@ -116,8 +123,8 @@ class EtcdWatch:
             await self._etcd.until_answered(self._look)
 
     async def _look(self) -> None:
-        """Poll etcd with a transaction that includes a write operation but never executes it. Such a transaction passes
-        through etcd's own log and makes no revision, and is refused while etcd accepts no changes.
+        """Poll etcd, with a transaction that includes a write operation but never executes it. etcd passes such a
+        transaction through its own log, without a new revision, and refuses it while no changes are accepted.
 
         Raises:
             EtcdError: etcd cannot be asked.

@@ -1,8 +1,8 @@
 """Membership of a node: its lease, the live homes, and the log of definitions in etcd.
 
-Tasks of the event loop keep each of these up to date. While etcd does not answer, messages flow on. Changes of
-definitions are refused after ``Timing.patience`` seconds without an answer, and at once if etcd lacks entries applied
-by this node.
+Tasks of the event loop keep lease, live homes and log up to date. Messages are still delivered while etcd does not
+answer. Changes of definitions are refused after ``Timing.patience`` seconds without an answer, and at once if etcd
+lacks entries applied by this node.
 """
 
 import asyncio
@@ -42,16 +42,16 @@ LINKS_TIMEOUT = 2.0
 """Maximum wait for links to live nodes at a start, and for the end of a stop, in seconds."""
 
 NOTICED_AFTER = 0.05
-"""Time in seconds to notice broken links after this process was suspended (SIGSTOP)."""
+"""Time in seconds for the detection of broken links after this process was suspended (SIGSTOP)."""
 
 STOP_TIMEOUT = 5.0
 """Maximum time in seconds for which clients wait after this process was suspended."""
 
 RETURN_TIMEOUT = 1.5
-"""Part of :data:`STOP_TIMEOUT` for etcd's report of live nodes, in seconds."""
+"""Part of :data:`STOP_TIMEOUT` for reading the live nodes from etcd, in seconds."""
 
 FAREWELL = 0.1
-"""Time in which a removed home keeps links, to notify peers of the removal, in seconds."""
+"""Time in seconds for which a removed home keeps its links, to notify peers of the removal."""
 
 
 class Member:
@@ -289,7 +289,7 @@ class Member:
         await self.etcd.until_answered(self.entries.catch_up)
 
     async def _follow_log(self) -> None:
-        """Read entries not received over links: cheaper for etcd and this node than a watch of all entries."""
+        """Poll for entries that were not received over links. Polls cost etcd and this node less than a watch."""
         while True:
             is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
             with contextlib.suppress(TimeoutError):
@@ -332,13 +332,13 @@ class Member:
         self._run(learn(), "after a stop")
 
     async def _return(self) -> None:
-        """Announce the node again, so that peers wait for the node, and see the peers' addresses."""
+        """Announce the node again, so that peers wait for it, and read the peers' addresses."""
         if not await self.lease.renew():
             await self.lease.announce()
         await self.live.refresh()
 
     async def _wait_for_links(self) -> None:
-        """Wait a while for links to live nodes: clients' first messages go over these links."""
+        """Wait for links to live nodes, with a limit: the first messages of clients may need these links."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINKS_TIMEOUT):
                 while not self.directory.addresses.keys() <= set(self._links.homes):
@@ -369,7 +369,7 @@ class Member:
         self.directory.remove(*self.directory.addresses)
 
     async def _drop_forgotten(self) -> None:
-        """Delete removed members in etcd: a new node may join with the same name."""
+        """Delete removed members in etcd, so that a new node may join with the name."""
         client, keys = self.etcd.client, self.etcd.keys
         found = await self.etcd.until_answered(lambda: client.folder(keys.members))
         for member in found.values:

@@ -35,7 +35,7 @@ class PeerMessages:
         entries: applies entries, and keeps recent ones.
         answers: acknowledges through etcd where a link is missing.
         witness: receives the homes declared dead by peers.
-        lives_unlinked: tells whether a live home has no link to this home.
+        lives_unlinked: returns True if a live home has no link to this home.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class PeerMessages:
             self._answers.applied(entry)
 
     def up(self, link: Link) -> None:
-        """Report the last entry applied here to a home whose link has come up."""
+        """Report the last entry applied here to a home with a new link."""
         tell(self._links, link.peer, {"applied": self._log.applied, "joins": True})
 
     def down(self, link: Link) -> None:
-        """Stop waiting for a home after its link broke, unless etcd has the home as alive."""
+        """Stop waiting for a home whose link broke, unless the home is alive according to etcd."""
         self._witness.left(link.peer)
         self._log.everywhere.left(link.peer)
         self._answers.wait.set()

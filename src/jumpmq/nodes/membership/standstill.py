@@ -1,9 +1,10 @@
-"""Detection of a standstill: definitions can be changed only while etcd accepts changes, and has all entries applied by
-this node.
+"""Detection of a standstill, in which definitions cannot be changed: etcd accepts no changes, or lacks entries applied
+by this node.
 
 An etcd without free space still answers reads and keep-alives. Only an accepted change therefore ends a standstill.
-Changes of definitions are refused ``Timing.patience`` seconds after the first failed request. They are refused at once
-if etcd was set back or has lost its data: its answers cannot be trusted until it has the missing entries again.
+Changes of definitions are refused ``Timing.patience`` seconds after the first failed request. If etcd was reset to an
+older state or has lost its data, changes are refused at once: etcd's answers are wrong until the missing entries
+return.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ class Standstill:
         self._error: EtcdError | None = None  # of the last request, if it failed
 
     def failed(self, error: EtcdError) -> None:
-        """Note a failed request to etcd."""
+        """Record a failed request to etcd."""
         if self._error is None:
             log.warning("%s; the node repeats the request until etcd answers", error)
             self._patience = asyncio.get_running_loop().call_later(self._limit, self._begin)
         self._error = error
 
     def changed(self, url: str) -> None:
-        """Note that the etcd member at ``url`` accepts changes."""
+        """Record that the etcd member at ``url`` accepts changes."""
         if self._error is None:
             return
         log.info("etcd at %s takes changes", url)
@@ -56,7 +57,7 @@ class Standstill:
             self._end()
 
     def lacks(self, entries: str | None) -> None:
-        """Note whether etcd has all entries applied by this node.
+        """Record the result of a check of etcd for all entries applied by this node.
 
         Args:
             entries: description of the missing entries; None if etcd has all entries.
@@ -72,7 +73,7 @@ class Standstill:
                 self._end()
 
     def stop(self) -> None:
-        """Make no more calls."""
+        """Stop calling the callbacks."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -88,7 +88,7 @@ async def enter(
 
 
 def _first_definitions(found: list[Record], config: Config) -> list[Record]:
-    """Return the initial definitions of a new cluster: those of the data directory, or else of a new broker."""
+    """Return the initial definitions of a new cluster, from the data directory; without any, those of a new broker."""
     topology = Topology("", home=0, shared=True)
     topology.restore(found)
     if not topology.vhosts and not topology.users:

@@ -1,8 +1,9 @@
 """Detection of dead homes, and the removal of queues that do not outlive them.
 
-A home counts as dead if etcd has no live process of the home, this node has no link to it, and a witness agrees. Each
-check alone may be wrong: an etcd with a slow disk may take a living process for dead, and a node without links may
-itself be cut off, with all its workers. If a third node is alive, a second node therefore has to say the same.
+A home counts as dead if etcd has no live process of the home, this node has no link to the home, and a witness agrees.
+Each check alone may be wrong: an etcd with a slow disk may report a living process as dead, and a node without links
+may itself be cut off, with all its workers. The witness is a second node that reports the home as dead. It is needed
+only while a third node is alive.
 """
 
 import asyncio
@@ -48,16 +49,16 @@ class Witness:
         self._suspected: dict[int, set[int]] = {}  # by linked home, the homes that it declares dead
 
     def heard(self, home: int, dead: set[int]) -> None:
-        """Note the homes declared dead by a peer."""
+        """Record the homes declared dead by a peer."""
         self._suspected[home] = dead
 
     def left(self, home: int) -> None:
-        """Forget what a home has declared, when its link goes down."""
+        """Drop the reports of a home whose link went down."""
         self._suspected.pop(home, None)
 
     async def look(self) -> None:
-        """Check for dead homes, notify peers, and remove dead homes' queues if this home has the lowest number among
-        linked homes.
+        """Check for dead homes, and notify peers. If this home has the lowest number among linked homes, remove the
+        queues of dead homes.
 
         Raises:
             EtcdError: etcd cannot be asked.
