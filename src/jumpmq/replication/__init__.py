@@ -24,9 +24,9 @@ rebuilding         a home's configuration, derived from the copies after etcd ha
 frames, actions    messages between replicas, and requests to the surroundings
 =================  =================================================================================================
 
-A replica is in one of these states. *Deposed* means: etcd's value has a higher epoch or another leader, or a LEAD or
-ASK with a higher epoch has come. A deposed replica becomes *following* from every state. Only a new process leaves
-*stopped*.
+A replica is in one of these states. A replica is *deposed* when etcd's value has a higher epoch or another leader, and
+when a LEAD or ASK with a higher epoch arrives. A deposed replica becomes *following*, from every state. The state
+*stopped* lasts until the end of the process.
 
 ===========  ==============================================  ===========  ===========================================
 state        event                                           then         actions
@@ -59,18 +59,19 @@ R1   A position is complete when three conditions hold: the leader has synced it
 R2   To shrink the set, the leader first swaps, and then stops waiting. To grow it, the leader first waits, and then
      swaps. Replicas that leave a set which falls below `min` stay eligible. The swap that restores `min` replicas
      empties `eligible`.
-R3   A swap without an answer may still land, until a newer version is known.
-R4   Only a replica of the set, or an eligible one, takes over, and in a new epoch. Each life of a leading process is an
-     epoch: an epoch that an earlier life has promised is not begun again.
-R5   The winner takes the longest log that extends its own, begins a segment with its epoch, and serves once its set has
-     the whole log up to there. From the promise on, its beats keep other replicas from claiming.
+R3   A swap without an answer may still take effect (*land*), until a newer version is known.
+R4   Only a replica of the set or an eligible replica takes over, and always in a new epoch. Each life of a leading
+     process is an epoch: a process does not begin an epoch that its predecessor has promised.
+R5   The winner takes the longest log that extends its own log, and begins a segment with its epoch. It serves once its
+     set has the whole log up to this segment. From the promise on, its beats keep other replicas from claiming.
 R6   A replica syncs its promise of an epoch before any answer in that epoch. It refuses lower epochs.
-R7   A follower truncates its log to the common prefix with the leader's, found by segment, epoch and salt; never below
-     a position known to be complete. Commits may be shipped before the leader has written them: a leader that asks a
-     replica to follow counts at most its own log as stored there, and the replica cuts off the rest. A disk whose log
-     ends before its own mark, or before a position that it had stored, takes a new identity.
-R8   The leader delivers while all replicas that may take over have answered a recent beat. A new leader delivers once
-     that time has passed since its own last answer to another leader.
+R7   A follower truncates its log to the common prefix with the leader's log, found by segment, epoch and salt; never
+     below a position known to be complete. A leader may ship commits before it has written them. When it asks a replica
+     to follow, it therefore counts no octets behind the end of its own log as stored there, and the replica truncates
+     these octets. A disk whose log ends before its own mark, or before a position that it had reported as stored, takes
+     a new identity.
+R8   The leader delivers while all replicas that may take over have answered a recent beat. A new leader delivers after
+     a longer time has passed since its own last answer to another leader (see ``pace``).
 R9   If a sync fails or hangs after octets were shipped, the process ends. Octets behind the mark are written again
      before a copy is opened. The store of an ended epoch is closed before its replica answers anything.
 R10  Only complete commits are revealed: to clients, the index, and the removal of segments.
@@ -85,14 +86,14 @@ I4   All revealed commits, at all replicas, are prefixes of one history.
 I5   A commit becomes complete only when at least `min` disks have it.
 I6   A replica answers in an epoch after it has synced the promise, and never after an answer in a higher epoch.
 I7   No copy is used, or truncated, below its own mark.
-I8   Removed segments were complete, by the own index.
+I8   Removed segments were complete, by the replica's own index.
 I9   At most one replica delivers.
 I10  Each position that is noted, served, installed or counted as complete is complete.
 I11  A position reported as stored is on the disk after a loss of power.
 I12  Version and epoch never decrease; each change of the leader increases the epoch.
 I13  A copy transferred as files replaces the old copy only when all files are whole.
 I14  etcd's value is consistent.
-I15  Unconfirmed commits at the end of the log may survive or not; the longest log that was reported does.
+I15  Unconfirmed commits at the end of a log may be lost; those of the longest log reported to a candidate survive.
 I16  Members change one at a time.
 I17  A deposed process writes nothing more; a process with a hanging disk ends.
 """

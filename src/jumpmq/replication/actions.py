@@ -12,8 +12,8 @@ Sync        the log synced                                                  ``on
 Open        creation, at the log's end, of a segment begun by another       ``on_synced``, in time
 Append      octets written at the end                                       ``on_synced``, in time
 Begin       a segment of the own epoch, with a random salt, synced          ``on_begun``
-Ship        the log sent to a replica, from a position on                   —
-Fill        as Ship, up to the log's current end, then FETCHED              —
+Ship        the log sent to a replica, from a position on, with new writes  —
+Fill        the log sent up to its current end; then FETCHED                —
 Reveal      complete commits go to the store and to the index               —
 Serve       the store is opened: the epoch's leader serves                  —
 Close       end of the epoch: clients and store end, shipping stops         ``on_closed``
@@ -42,7 +42,7 @@ class Swap(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A read that has to return at least this version and epoch; otherwise etcd was set back."""
+    """Read etcd's value. A result below this version or epoch shows that etcd was reset to an older state."""
 
     v: int
     epoch: int

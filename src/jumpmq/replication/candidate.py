@@ -1,8 +1,8 @@
 """From a claim to an epoch: the promise, the longest log, the first segment of the new epoch (R4 to R6).
 
-A candidate has won: etcd's value names it as the leader of an epoch that it has not promised before. It notes the
-promise, asks which replicas have longer logs, takes the longest log that extends its own, and begins a segment. By R1
-its own log already has all complete commits. Further commits from a longer log were not confirmed, and may survive.
+A candidate has won: etcd's value names it as the leader of an epoch that it has not promised before. It writes the
+promise, asks other replicas for longer logs, takes the longest log that extends its own, and begins a segment. By R1
+its own log already has all complete commits. Further commits of a longer log are unconfirmed; they may be kept.
 """
 
 from jumpmq.replication.actions import Action, Begin, Drop, Send, Sync
@@ -66,10 +66,10 @@ class Candidate:
         return self.gathered() if self.answers.keys() >= self.asked else []
 
     def gathered(self) -> list[Action]:
-        """Continue with the answers received so far: the time for missing answers is over.
+        """Continue with the answers received so far, after the time for answers.
 
-        If octets are being fetched, the source has sent none in time. Its connection is dropped, and the longest of the
-        other logs is fetched. The same source is not asked again, because it could then send octets twice.
+        While octets are being fetched, this means that the source has sent none in time. Its connection is dropped, and
+        the longest of the other logs is fetched. The source is not asked again, because it could send octets twice.
         """
         # The octets that were fetched so far stay: they extend the log by whole commits.
         if self.phase == FETCHING and self.source is not None:

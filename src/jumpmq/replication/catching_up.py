@@ -1,8 +1,8 @@
 """Rate of shipping to members outside the set, limited so that clients' waits for confirms at most double.
 
-While no member catches up, the usual waits of commits are recorded, from written to complete. While a member catches
-up, the rate is halved whenever commits wait for more than twice the usual time, and grows otherwise. The rate stays
-above twice the growth of the log: otherwise a member would never catch up.
+A commit waits from its write until it is complete. While no member catches up, these waits are recorded as usual. While
+a member catches up, the rate is halved whenever commits wait for more than twice the usual time, and grows otherwise.
+The rate stays above twice the growth of the log, so that the member can catch up.
 """
 
 import math
@@ -17,7 +17,7 @@ USUAL = 0.005
 """Assumed usual wait of a commit in seconds, before any is recorded. Shorter waits never count as too long."""
 
 WAITS, FEWEST = 256, 5
-"""Number of recorded waits, and the minimum number for a judgement."""
+"""Number of recorded waits, and the minimum number for a comparison."""
 
 SHARE = 0.95
 """Quantile of the waits that is compared."""
@@ -52,14 +52,14 @@ class CatchingUp:
         self._debt = 0.0  # seconds of pauses still to be made
 
     def on_written(self, position: int, now: float) -> None:
-        """Note that the log was written up to a position."""
+        """Record that the log was written up to a position."""
         begin = max(self._end, position_at(segment_at(position), 0))
         self._grown, self._end = self._grown + max(0, position - begin), position
         if self._sample is None:
             self._sample = position, now
 
     def on_complete(self, position: int, now: float) -> None:
-        """Note that the log is complete up to a position."""
+        """Record that the log is complete up to a position."""
         if self._sample is None or position < self._sample[0]:
             return
         wait = now - self._sample[1]
@@ -99,6 +99,6 @@ class CatchingUp:
 
 
 def _most(waits: list[float] | deque[float]) -> float:
-    """Return the wait that only few commits exceed; 0 with too few waits."""
+    """Return the quantile :data:`SHARE` of recorded waits, in seconds; 0 with too few waits."""
     found = sorted(waits)
     return found[int(len(found) * SHARE)] if len(found) >= FEWEST else 0.0

@@ -1,7 +1,7 @@
 """Configuration of a home: the single value in etcd, and the changes allowed by compare-and-swap.
 
-Each method that changes a configuration returns the value to swap in, with the next version. Versions only increase. A
-value therefore never returns, and of all swaps prepared from one value at most one lands.
+Each method that changes a configuration returns the value to swap in, with the next version. Versions only increase, so
+that no value occurs twice. Of all swaps prepared from one value, at most one lands.
 """
 
 import json
@@ -33,7 +33,7 @@ class Configuration:
 
     Attributes:
         v: version, incremented by each change.
-        log: identity of the log; tells this home's copies from those of another cluster's home with the same number.
+        log: identity of the log; distinguishes this home from the home of another cluster with an equal number.
         seat: node that the home belongs to.
         copies: wanted number of copies.
         min: number of replicas in the set below which nothing becomes complete.
@@ -41,8 +41,8 @@ class Configuration:
         epoch: number of the leader's life; each life of a leading process is a new epoch.
         leader: replica that writes the log in this epoch.
         set: replicas that have to store a commit before it is complete, by rank; includes the leader.
-        eligible: replicas that left the set when it fell below `min`. Nothing has become complete since, so that each
-            of them has all complete commits, and may take over. Empty while the set has `min` replicas.
+        eligible: replicas that left the set when it fell below `min`. No commit has become complete since then: these
+            replicas have all complete commits, and may take over. Empty while the set has `min` replicas.
     """
 
     v: int
@@ -84,13 +84,11 @@ class Configuration:
         return configuration
 
     def to_json(self) -> bytes:
-        """Encode the configuration for etcd: always equal octets for equal configurations, since swaps
-        compare octets.
-        """
+        """Encode the configuration for etcd. Equal configurations have equal octets, because swaps compare octets."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def problem(self) -> str:
-        """Return the contradiction in this value, or an empty text (I14)."""
+        """Return a description of the contradiction in this value; empty for a valid value (I14)."""
         if self.v < 1 or self.epoch < 1 or not 1 <= self.min <= self.copies:
             return "version and epoch begin at 1, and min is from 1 to copies"
         if self.leader not in self.set:
@@ -119,8 +117,8 @@ class Configuration:
     # --- swaps of the leader ---
 
     def renewed(self) -> Self:
-        """Return an equal configuration with the next version, to fail every swap prepared from the
-        present value (R3).
+        """Return an equal configuration with the next version. When it lands, every swap prepared from the present
+        value fails (R3).
         """
         return replace(self, v=self.v + 1)
 
@@ -141,8 +139,8 @@ class Configuration:
         return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
 
     def having(self, joining: Iterable[ReplicaId]) -> Self:
-        """Return the configuration with further replicas in the set: replicas of members, with all complete commits
-        (R2).
+        """Return the configuration with further replicas in the set. These must be replicas of members, and have all
+        complete commits (R2).
         """
         new = tuple(sorted({*joining} - {*self.set}))
         if strangers := [one for one in new if node_of(one) not in self.members]:
@@ -165,7 +163,8 @@ class Configuration:
         """Remove a node (I16). The node's replica leaves the set in the same swap, and is no longer eligible.
 
         Raises:
-            ConfigurationError: the node leads, is no member, or members or set would fall below `min` without it.
+            ConfigurationError: the node leads or is no member; or without the node, the members or the set would be
+                fewer than `min`.
         """
         if node not in self.members or node == node_of(self.leader):
             raise ConfigurationError(f"{node} leads" if node in self.members else f"{node} is not a member")
@@ -184,7 +183,9 @@ class Configuration:
         )
 
     def handed(self, target: ReplicaId) -> Self:
-        """Return the configuration with another leader, of the set, in a new epoch. The set does not change."""
+        """Return the configuration with another replica of the set as the leader, in a new epoch. The set does not
+        change.
+        """
         if target not in self.set or target == self.leader:
             raise ConfigurationError(f"{target} is not a follower in the set")
         return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=target)
@@ -199,8 +200,8 @@ class Configuration:
         """Give leadership to an electable replica, in a new epoch (R4).
 
         The old leader leaves the set, unless it is the claimer; it stays eligible if the set is below `min`. A claimer
-        that was eligible is alone in the new set: the replicas of the former set may have longer logs. The surplus is
-        not complete, and has to be truncated before they join.
+        that was eligible is alone in the new set. Replicas of the former set may have longer logs: their further
+        commits are not complete, and have to be truncated before these replicas join.
 
         Raises:
             ConfigurationError: the claimer may lack complete commits.

@@ -16,8 +16,8 @@ class Copy:
         lineage: lineage of the written log.
         stored: position up to which the log is synced.
         closing: True while the store of an ended epoch may still write; no answers are given meanwhile.
-        kept: position from which on the log has all its octets, so that they can be shipped. Everything before it is
-            complete, and may be removed. :func:`~jumpmq.replication.lineage.before` of the first segment, or 0.
+        kept: position from which on the log has all octets, and can be shipped. Earlier octets are complete, and may be
+            removed. The value is :func:`~jumpmq.replication.lineage.before` of the first segment, or 0.
 
     A copy is opened only when no other process writes it. Before that, the octets behind the mark are written again and
     synced. After a failed sync, the page cache may have octets that are not on disk, and the next successful sync does
@@ -35,7 +35,9 @@ class Copy:
 
     @property
     def end(self) -> int:
-        """Return the position behind the last written octet, or behind consumed segments after that octet."""
+        """Return the position behind the last written octet. If later segments were consumed, return the position
+        behind these.
+        """
         return max(end_of(self.lineage), self.kept)
 
     @property
@@ -48,8 +50,8 @@ class Copy:
 
     @property
     def removable(self) -> int:
-        """Segment before which the own index may remove consumed segments (R10, R11).
+        """Segment before which consumed segments may be removed, by the replica's own index (R10, R11).
 
-        The segment with the complete position stays: the logs of all replicas in the set have it in common.
+        The segment with the complete position stays, as a common segment in the logs of all replicas in the set.
         """
         return segment_at(self.complete)

@@ -16,12 +16,12 @@ class Follower:
 
     Attributes:
         copy: the copy.
-        leader: the leader that it follows, or is about to follow.
+        leader: the leader that the copy follows, or is about to follow.
         lead: the leader's request to follow, until the log is matched.
         matched: True if the log is a prefix of the leader's, in the promised epoch.
         cutting: position of a truncation in progress; None without one.
         asks: candidates waiting for a promise, with their epochs.
-        told: position reported as complete by the leader, whether stored here or not.
+        told: position reported as complete by the leader; the copy may not have stored it yet.
     """
 
     def __init__(self, copy: Copy) -> None:
@@ -34,7 +34,7 @@ class Follower:
         self.told = 0
 
     def promise(self, epoch: int) -> list[Action]:
-        """Promise an epoch: refuse lower epochs from now on, and record the promise; :meth:`proceed` answers."""
+        """Promise an epoch: refuse lower epochs from now on, and write the promise to disk. :meth:`proceed` answers."""
         if epoch <= self.copy.promised:
             return []
         self.copy.promised = epoch
@@ -82,8 +82,8 @@ class Follower:
         return self.proceed()
 
     def proceed(self) -> list[Action]:
-        """Do the next step: wait for the closed store, for the noted promise, for the synced log, for the cut log; then
-        answer.
+        """Do the next step, if its precondition holds: the store is closed, the promise is on disk, the log is synced,
+        the log is truncated. The last step is the answer.
         """
         waiting = self.lead is not None or self.asks
         # The promise is on disk before any answer: after a loss of power a lower epoch must still be refused (R6).
@@ -133,7 +133,7 @@ class Follower:
         return self.append(peer, frame)
 
     def open(self, peer: ReplicaId, stretch: Stretch) -> list[Action]:
-        """Open a segment at the log's end. A segment for another position closes the connection."""
+        """Open a segment at the log's end. If the segment's position is not the log's end, close the connection."""
         # A new connection starts with a new match, which finds the right position.
         if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
             return [Drop(peer)]
@@ -141,7 +141,7 @@ class Follower:
         return [Open(stretch)]
 
     def append(self, peer: ReplicaId, frame: Data) -> list[Action]:
-        """Append octets. Octets for another position close the connection."""
+        """Append octets. If the position is not the log's end, close the connection."""
         if frame.position != self.copy.end or not self.copy.lineage:
             return [Drop(peer)]
         self.copy.lineage = grown_to(self.copy.lineage, frame.position + len(frame.octets))

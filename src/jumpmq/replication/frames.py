@@ -1,10 +1,10 @@
 """Frames between replicas of a home: octets on the connection, and their grammar.
 
-A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)`` and its payload. Numbers are unsigned and
-big-endian. A text is its length (2) and UTF-8. A lineage is a count (4) and a segment per count: ``segment (8), epoch
-(8), salt (8), end (4)``. Files are a count (4), then names, lengths (8) and CRCs (4). Octets of a file are the rest of
-the frame. The epoch is that of the sending leader, or candidate, or of the one that is answered (R6). The frames of a
-connection arrive in order, or not at all.
+A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)``, then the payload. Numbers are unsigned and
+big-endian, with their length in octets in parentheses. A text is its length (2) and UTF-8. A lineage is a count (4) and
+as many segments: ``segment (8), epoch (8), salt (8), end (4)``. Files are a count (4), then names, lengths (8) and CRCs
+(4). Octets of a file are the rest of the frame. The epoch is the epoch of the sending leader or candidate; in an
+answer, the epoch of the answered leader or candidate (R6). The frames of a connection arrive in order, or not at all.
 
 =========  =========  ==============================================================================================
 kind       sent by    meaning
@@ -20,7 +20,7 @@ STORED     follower   the log is synced up to this position
 COMPLETE   leader     the leader and all replicas of the set have synced the log up to this position
 BEAT       leader     a sign of life, with the leader's clock in microseconds
 BEATEN     follower   the answer, with the clock of the beat
-LOST       leader     the follower has less than it had stored: its disk lost octets
+LOST       leader     the follower's log is shorter than the follower had reported: its disk lost octets
 RESIGN     leader     another replica may claim at once
 ASK        candidate  asks for a promise and the lineage
 ANSWER     follower   promise and lineage
@@ -165,7 +165,7 @@ class File(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A copy as files, or a page of that: see :func:`~jumpmq.replication.joining.pages_of`."""
+    """Manifest of a copy as files, or a page of a manifest; see :func:`~jumpmq.replication.joining.pages_of`."""
 
     epoch: int
     kept: int
@@ -257,7 +257,7 @@ LINEAGE = (_lineage_octets, Reader.lineage)
 FILES = (_files_octets, Reader.files)
 
 NUMBER = (LONG,)
-"""Structure of most frames. They, and :class:`Data`, are coded in one step, as each commit takes several."""
+"""Structure of most frames. These frames and :class:`Data` are coded in one step, because each commit needs several."""
 
 TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[Reader], Any]], ...]]] = {
     1: (Hello, (SHORT, SHORT, TEXT)),

@@ -23,9 +23,7 @@ PAGE_ENTRIES = 8192
 """Maximum number of segments, and of files, in a page of a manifest: some 800 kB."""
 
 MOST_DAMAGED = 8
-"""Maximum number of consecutive damaged pieces of a file before the join is given up: the file is damaged at its
-source.
-"""
+"""Maximum number of consecutive damaged pieces of a file. Then the join is given up: the leader's file is damaged."""
 
 
 class Put(NamedTuple):
@@ -70,7 +68,7 @@ def pages_of(manifest: Manifest) -> list[Manifest]:
 
 
 class Pages:
-    """Received pages of a manifest. A page that does not follow the last one begins another manifest."""
+    """Received pages of a manifest. A page that does not follow the previous page begins a new manifest."""
 
     def __init__(self) -> None:
         self._have: list[Manifest] = []
@@ -124,7 +122,7 @@ class Joining:
         self.failed = ""
 
     def start(self) -> list[JoinAction]:
-        """Request a manifest: at the start, and on each new connection."""
+        """Request a manifest. Called at the start, and on each new connection."""
         return [Send(self.source, Want(self.epoch, "", 0))]
 
     def on_manifest(self, manifest: Manifest) -> list[JoinAction]:
@@ -143,7 +141,9 @@ class Joining:
         return [*([Clear(stale)] if stale else []), *self._next()]
 
     def on_piece(self, piece: Piece) -> list[JoinAction]:
-        """Process octets of a file. A damaged piece is requested again; a file with a different CRC starts again."""
+        """Process octets of a file. A damaged piece is requested again. A file with a wrong CRC is requested from the
+        first octet on.
+        """
         file = self._current()
         if file is None or piece.epoch != self.epoch or self.failed:
             return []
@@ -166,7 +166,9 @@ class Joining:
         return steps + self._next()
 
     def on_installed(self) -> list[JoinAction]:
-        """Process the installation of the new copy, in place and synced, with its mark: all of the copy is complete."""
+        """Process the installation of the new copy: the files are in place and synced, with a mark at the end of the
+        log.
+        """
         assert self.manifest is not None
         self.installed = True
         self.copy.kept, self.copy.lineage = self.manifest.kept, self.manifest.lineage
@@ -174,10 +176,9 @@ class Joining:
         return []
 
     def _is_stale(self, name: str, file: File | None, before: File | None) -> bool:
-        """Return True if the present part of a file is useless: it belongs to another file, or is too long for the
-        file.
+        """Return True if the received part of a file belongs to a different file of this name, or is too long.
 
-        Octets left by an earlier process may also belong to another file, which the CRC of the whole file detects.
+        Octets left by an earlier process may also belong to a different file. The CRC of the whole file detects this.
         """
         length, crc = self.have[name]
         if file is None or before not in (None, file) or length > file.length:

@@ -1,8 +1,8 @@
 """The leader role: completion of commits, and changes of the set that keep complete commits safe (R1 to R3, R10).
 
-Invariant I1 is the goal: each replica that may take over, by etcd's current value, has stored all complete commits. The
-leader does not know etcd's current value. It knows the newest value that it has received, and its own later swaps, each
-of which may have landed. It therefore waits for all replicas in the set of any of these values.
+The goal is invariant I1: each replica that may take over, by etcd's current value, has stored all complete commits. The
+leader does not know etcd's current value. It knows the newest received value, and its own later swaps, each of which
+may have landed. It therefore waits for every replica in the set of any of these values.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Leader:
         following: connected replicas whose logs are prefixes of this one.
         joining: replicas awaited for each commit, before they are in the set.
         open: swaps of this life without an answer, each a next version of `known`; any one of them may land.
-        serving: True once the whole set had the log up to `start`, and the store was opened.
+        serving: True from the time when the whole set had the log up to `start`, and the store was opened.
         handing: True once leadership was offered to another replica, which may deliver from then on.
     """
 
@@ -89,16 +89,16 @@ class Leader:
     # --- followers ---
 
     def lead(self, peer: ReplicaId) -> list[Action]:
-        """Ask a connected replica to follow. The replica cuts its log at the end of this one: commits shipped ahead of
-        the leader's own write no longer count as stored there (R7).
+        """Ask a connected replica to follow. The replica truncates its log at the end of the leader's log. Commits that
+        were shipped ahead of the leader's own write therefore no longer count as stored there (R7).
         """
         if self.stored.get(peer, 0) > self.copy.end:
             self.stored = {**self.stored, peer: self.copy.end}
         return [Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
     def on_matched(self, peer: ReplicaId, position: int) -> list[Action]:
-        """Note the position up to which a follower's log is a synced prefix of the leader's. It may be lower than a
-        position that the follower had stored before.
+        """Record the position up to which a follower's log is a synced prefix of the leader's log. The position may be
+        lower than an earlier stored position of the follower.
         """
         if peer in self.known.electable and position < self.copy.complete:
             # The replica has stored this once. A replica without all complete commits must not be electable: its disk
@@ -118,7 +118,7 @@ class Leader:
         return self.advance() + self.grow()
 
     def on_lost(self, peer: ReplicaId) -> list[Action]:
-        """Note the end of a connection. Commits stored by the follower still count: they are synced."""
+        """Record the end of a connection. Commits stored by the follower still count, because they are synced."""
         self.following -= {peer}
         return []
 
@@ -176,9 +176,9 @@ class Leader:
         return self._swap(value)
 
     def hand_over(self, target: ReplicaId) -> list[Action]:
-        """Offer leadership to a follower in the set. From now on, nothing is delivered.
+        """Offer leadership to a follower in the set. From now on, no message is delivered.
 
-        Does nothing unless all written commits are complete; the caller pauses clients and waits for that.
+        Does nothing unless all written commits are complete: the caller pauses clients before, and waits.
         """
         ready = self.serving and not self.open and target in self.following and target in self.known.set
         if not ready or self.copy.complete < self.copy.end:
@@ -187,21 +187,21 @@ class Leader:
         return self._swap(self.known.handed(target))
 
     def resign(self) -> list[Action]:
-        """Allow any electable replica to claim leadership at once. The caller ends this process; nothing is delivered
-        any more.
+        """Allow any electable replica to claim leadership at once. No message is delivered any more, and the caller
+        ends this process.
         """
         self.handing = True
         return [Send(one, Resign(self.epoch)) for one in sorted(self.following & self.electors())]
 
     def retry(self) -> list[Action]:
-        """Send the newest open swap again, and read whether one has landed."""
+        """Send the newest open swap again, and read etcd's value, to find a landed swap."""
         if not self.open:
             return []
         # The read comes first: the answer to the first attempt may have been lost, and the swap have landed.
         return [Read(self.known.v, self.epoch), Swap(self.known, self.open[-1])]
 
     def on_value(self, value: Configuration) -> list[Action]:
-        """Note a newer configuration of this epoch, from an answer, a read or the watch."""
+        """Process a newer configuration of this epoch, from an answer, a read or the watch."""
         self.known = value
         # All open swaps were made from an older version, so none can land any more (R3).
         self.open, self.handing = (), False

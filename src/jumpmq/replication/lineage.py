@@ -1,12 +1,13 @@
-"""Lineage of a log: the history of which the log's octets are a prefix.
+"""Lineage of a log: the segments of the log, by which logs are compared.
 
-A log is a sequence of segments. One life of one leader wrote each segment, in one epoch and with a random salt, and
-began it at the end of the previous segment in that leader's own log. Two logs that share a segment (number, epoch,
-salt) are therefore equal in everything before it, and within it up to the shorter end: Raft's log matching property,
-with segments in place of entries. Truncation uses this property, never a position alone (KIP-101, KIP-279).
+A log is a sequence of segments. Each segment was written by one life of one leader, in one epoch and with a random
+salt, and begins at the end of the previous segment in that leader's own log. Two logs that share a segment (number,
+epoch, salt) are therefore equal before this segment, and within the segment up to the shorter end. This is Raft's log
+matching property, with segments in place of entries. Truncation uses this property, never a position alone (KIP-101,
+KIP-279).
 
 A position is one number, as in the store: the segment in the upper half, the offset in its file in the lower half.
-Position 0 is before everything. Consumed segments may be missing, in one copy and not in another.
+Position 0 is before the first segment. A copy may lack consumed segments that another copy still has.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ def offset_at(position: int) -> int:
 
 
 def before(segment: int) -> int:
-    """Return the position behind all segments before a given segment, whatever their ends, and before the segment's
-    file; 0 before the first.
+    """Return the last position before a segment's file. It is behind all earlier segments, whatever their lengths; 0
+    for the first segment.
     """
     return position_at(segment, 0) - 1 if segment > 1 else 0
 

@@ -13,16 +13,14 @@ MOST_KEPT = 1 << 30
 
 
 def needed_by_members(leader: Leader, copy: Copy) -> int:
-    """Return the first segment of a leader's log that members may need, of any size."""
+    """Return the first segment of a leader's log that members may need, without a limit of size."""
     known = {*leader.waits(), *leader.following}
     away = {*leader.known.members} - {node_of(one) for one in {*known, copy.me}}
     return 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
 
 
 def needed_by_follower(roles: Replica) -> int:
-    """Return the first segment that a follower keeps, for members that are down: the follower may have to lead
-    later.
-    """
+    """Return the first segment that a follower keeps. Members that are down may need it if the follower leads later."""
     known, copy = roles.known, roles.copy
     # without the epoch's configuration, members that are down are unknown
     if known is None or known.epoch < copy.promised:

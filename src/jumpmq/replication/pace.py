@@ -5,8 +5,8 @@ machines are never compared. Completion of commits does not depend on time. Whic
 
 - The leader delivers while each replica that may take over has answered a beat that was *sent* less than `lease` ago.
 - A replica claims when `failover` has passed since it *received* the last beat. As the new leader, it delivers when
-  `failover` has passed since it last *answered* a beat. The two times differ: a claim may land long after it was sent,
-  when beats come again, or in another life of the process.
+  `failover` has passed since it last *answered* a beat. The two times differ: a claim may land long after it was sent.
+  By then the replica may have answered further beats, or run in another process.
 
 A beat is received after it is sent. The old leader has therefore stopped delivering before the new one starts, as long
 as no clock runs faster than another by more than the factor `failover / lease`.
@@ -25,8 +25,7 @@ from jumpmq.replication.replica import Replica
 MICROSECONDS = 1_000_000
 
 EARLY = 0.9
-"""Share of the interval of beats after which a beat is due: a timer that was late is followed by one that seems early.
-"""
+"""Share of the interval of beats after which a beat is due: after a late timer, the next timer may seem early."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Times:
         hung: time that a sync may take.
         note: interval between two notes of the complete mark.
         note_retry: time after which a promise that could not be written is written again.
-        files_silence: time without a frame after which a joining member asks for the leader's files again.
+        files_silence: time without a frame after which a joining member repeats its request for the leader's files.
     """
 
     beat: float = 0.25
@@ -79,9 +78,9 @@ class Arrears:
     Attributes:
         closed: time at which its connection ended; None while connected.
         answered: time of its last answer.
-        target: the next position that it has to store, and the time at which that was the end of the log.
-        steady: time since which it has lagged by less than a second.
-        hold: time for which it has to keep up before joining.
+        target: the next position that the replica has to store, and the time when this position was the log's end.
+        steady: time since which the replica has lagged by less than a second.
+        hold: time for which the replica has to keep up before joining.
     """
 
     def __init__(self, now: float, hold: float) -> None:
@@ -112,10 +111,10 @@ class Pace:
         replica: the replica.
         times: the bounds.
         heard: time of the last accepted beat; initially the start of the process.
-        yielded: time of the last answered beat; initially the start of the process, as an earlier life may have
-            answered.
+        yielded: time of the last answered beat; initially the start of the process, because the previous process may
+            have answered a beat shortly before.
         delivers_from: time before which a new leader does not deliver.
-        answers: per replica, the sending time of the newest beat that it has answered.
+        answers: per replica, the sending time of the newest beat answered by the replica.
         arrears: lag of each replica.
         since: start times of the current role, claim or swap, for timeouts and repetitions.
         syncing: start time of the current sync; None without one.
@@ -142,7 +141,7 @@ class Pace:
         arrears.closed, arrears.answered = None, now
 
     def on_disconnected(self, peer: ReplicaId, now: float) -> None:
-        """Note a closed connection."""
+        """Record a closed connection."""
         self._arrears(peer, now).closed = now
 
     def on_beat(self, peer: ReplicaId, beat: Beat, now: float) -> list[Action]:
@@ -180,7 +179,7 @@ class Pace:
         self._last_leader = former
 
     def on_sync(self, now: float | None) -> None:
-        """Note the start time of a sync, or its end (None)."""
+        """Record the start time of a sync; None for its end."""
         self.syncing = now
 
     # --- what is asked ---
@@ -194,7 +193,9 @@ class Pace:
         return now < self.delivers_until(now)
 
     def delivers_until(self, now: float) -> float:
-        """Return the time until which the replica may hand messages to consumers, as known now; 0 if it may not now."""
+        """Return the time until which the replica may hand messages to consumers, by the answers received so far; 0 if
+        the replica may not do so now.
+        """
         leader = self.replica.leader
         if leader is None or not leader.serving or leader.handing or now < self.delivers_from:
             return 0.0
@@ -224,7 +225,7 @@ class Pace:
         return actions + self._follow(now)
 
     def _patience(self, candidate: Candidate) -> float:
-        """Return the seconds without progress after which a candidate continues without longer logs."""
+        """Return the seconds without progress after which a candidate stops waiting for longer logs."""
         if candidate.phase == FETCHING:
             return self.times.unstored
         again = self._last_leader == self.replica.copy.me
@@ -304,7 +305,7 @@ class Pace:
         return self.arrears[peer]
 
     def _lasts(self, subject: object, now: float) -> float:
-        """Return the seconds since something became the current subject."""
+        """Return the seconds for which the given role, claim or swap has been the current one."""
         if self.since[0] != subject:
             self.since = (subject, now)
         return now - self.since[1]

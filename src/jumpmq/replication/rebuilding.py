@@ -1,9 +1,9 @@
 """A home's configuration, derived from the home's copies after etcd has lost it.
 
-Each copy records the newest configuration that it knows. The newest of all names the replicas that have all complete
-commits; among these, the replica with the longest log leads. A member that has not been heard may know a newer
-configuration, by which a replica of the former set lacks complete commits. The result therefore requires the records of
-all members of the newest configuration, except nodes that an operator has declared lost for good.
+Each copy records the newest configuration that it knows. The newest recorded configuration names the replicas that have
+all complete commits; among these, the replica with the longest log leads. A member without a received record may know a
+newer configuration, by which a replica of the former set lacks complete commits. The records of all members of the
+newest configuration are therefore required, except of nodes that an operator has declared lost for good.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 
 EPOCHS = 1000
-"""Number of epochs skipped after the highest promised one: a claim may be ahead of all promises."""
+"""Number of epochs skipped after the highest promised epoch: a claim may be ahead of all promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Offer:
     """A replica's copy of a home, as offered to the other members.
 
     Attributes:
-        replica: its identity.
+        replica: identity of the replica.
         promised: highest promised epoch.
         end: epoch of its last segment, and the end position of its log.
         known: last known configuration.
@@ -33,14 +33,14 @@ class Offer:
 
 
 class NotRebuilt(Exception):
-    """The configuration cannot be made yet; the text says what is missing."""
+    """The configuration cannot be derived yet; the text names the missing records."""
 
 
 def rebuilt(offers: Sequence[Offer], lost: Collection[str] = ()) -> Configuration:
     """Return the configuration with which a home continues.
 
     Args:
-        offers: the offers of all replicas that were heard, at least one.
+        offers: the received offers, at least one.
         lost: nodes that an operator has declared lost.
 
     Raises:

@@ -72,7 +72,7 @@ class Replica:
     # --- etcd ---
 
     def on_value(self, value: Configuration) -> list[Action]:
-        """Note a configuration from the watch, or from the answer to a swap, successful or not."""
+        """Process a configuration from the watch, or from the answer to a swap, whether or not the swap has landed."""
         if self.stopped or (self.known is not None and value.v < self.known.v):
             return []
         # Versions only grow, and compare-and-swap lets one value of each version land.
@@ -113,8 +113,8 @@ class Replica:
     def take_over(self) -> list[Action]:
         """Claim leadership, or repeat the claim; the caller decides when (R8).
 
-        A replica that may lack complete commits does not claim (R4). A restarted process of the leader claims, too:
-        each life is a new epoch.
+        A replica that may lack complete commits does not claim (R4). The leader's process claims, too, after a restart:
+        each life of a process is a new epoch.
         """
         busy = self.leader is not None or self.candidate is not None or self.copy.closing
         if self.stopped or busy or self.known is None:
@@ -148,9 +148,7 @@ class Replica:
         return self._replaced(peer) + self.leader.lead(peer)
 
     def _replaced(self, peer: ReplicaId) -> list[Action]:
-        """Process the connection of a node whose disk is unknown to the set: the former disk is gone, with all its
-        octets.
-        """
+        """Process the connection of a node in the set with a new disk: the former disk was lost, with all octets."""
         assert self.leader is not None
         node, known = node_of(peer), self.leader.known
         return self.leader.remove((), [one for one in known.electable if node_of(one) == node and one != peer])
@@ -229,7 +227,9 @@ class Replica:
         return []
 
     def _on_refused(self, frame: Refused) -> list[Action]:
-        """Process a refusal: a peer has promised a higher epoch, so etcd must know that epoch, or was set back."""
+        """Process a refusal: a peer has promised a higher epoch. etcd must have that epoch; if not, etcd was reset to
+        an older state.
+        """
         # The refusal is late: this replica knows that epoch or a later one.
         if frame.epoch <= self.copy.promised or self.known is None:
             return []
@@ -238,7 +238,7 @@ class Replica:
     # --- the disk ---
 
     def on_noted(self, epoch: int, mark: int) -> list[Action]:
-        """Note that promise and mark are synced in ``replica``."""
+        """Process the end of a write to ``replica``: promise and mark are synced."""
         if self.stopped:
             return []
         actions = self.follower.on_noted(epoch, mark)
@@ -251,7 +251,7 @@ class Replica:
         return [Note(self.copy.promised, self.copy.complete)]
 
     def on_synced(self, position: int) -> list[Action]:
-        """Note that the log is synced up to a position."""
+        """Record that the log is synced up to a position."""
         if self.stopped:
             return []
         if self.leader is not None:
@@ -260,11 +260,11 @@ class Replica:
         return actions + self.candidate.on_synced() if self.candidate is not None else actions
 
     def on_cut(self, position: int) -> list[Action]:
-        """Note that the log is truncated and synced."""
+        """Record that the log is truncated and synced."""
         return [] if self.stopped else self.follower.on_cut(position)
 
     def on_begun(self, stretch: Stretch) -> list[Action]:
-        """Note a synced segment of the own epoch: its first one, or the store's next one."""
+        """Record a synced segment of this replica's epoch: the first segment, or the next segment of the store."""
         if self.stopped:
             return []
         if self.leader is not None:
@@ -284,14 +284,14 @@ class Replica:
         return actions
 
     def on_written(self, position: int) -> list[Action]:
-        """Note that the store of this leader has written up to a position."""
+        """Record that the store of this leader has written up to a position."""
         if self.stopped or self.leader is None:
             return []
         return self.leader.on_written(position)
 
     def on_removed(self, segment: int) -> list[Action]:
-        """Note the removal of the segments before the given one, which the own index knew to be consumed and complete
-        (R10, R11).
+        """Record the removal of the segments before a given segment. By the replica's own index, these were consumed
+        and complete (R10, R11).
         """
         self.copy.kept = before(segment)
         self.copy.lineage = from_segment(self.copy.lineage, segment)
@@ -300,7 +300,7 @@ class Replica:
     # --- decisions of the caller ---
 
     def remove(self, leaving: Iterable[ReplicaId]) -> list[Action]:
-        """Take overdue replicas out of the set."""
+        """Remove overdue replicas from the set."""
         return self.leader.remove(leaving) if self.leader is not None and not self.stopped else []
 
     def join(self, peer: ReplicaId) -> list[Action]:
@@ -308,7 +308,7 @@ class Replica:
         return self.leader.join(peer) if self.leader is not None and not self.stopped else []
 
     def gathered(self) -> list[Action]:
-        """Continue without missing answers: the time for them is over."""
+        """Continue without missing answers, after the time for answers."""
         return self.candidate.gathered() if self.candidate is not None and not self.stopped else []
 
     def hand_over(self, target: ReplicaId) -> list[Action]:

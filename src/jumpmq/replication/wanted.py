@@ -92,7 +92,7 @@ class Wanted:
         return replace(resized, leader="" if self.leader == node else self.leader)
 
     def _resized(self, copies: int, members: tuple[str, ...]) -> Self:
-        """Return the wish for a different number of copies. A minimum that an operator has chosen stays."""
+        """Return the wish for a different number of copies. A minimum set by an operator is kept."""
         least = default_min(copies) if self.min == default_min(self.copies) else min(self.min, copies)
         return replace(self, copies=copies, min=least, members=members)
 
@@ -117,7 +117,7 @@ class Wanted:
     ) -> Self | None:
         """Return the wish with another node in place of a lost node; None if nothing has to be changed now.
 
-        The seat keeps its place: another node substitutes for the seat until the seat is in the set again. Only one
+        A lost seat stays a member: another node substitutes for the seat until the seat is in the set again. Only one
         change is made at a time.
 
         Args:
@@ -145,7 +145,8 @@ class Wanted:
     def next_step(self, value: Configuration) -> Configuration | None:
         """Return the next configuration on the way to the wish; None if the wish is met, or no step is possible yet.
 
-        Members come first, and go last: the numbers change when enough replicas are in the set (I16).
+        Members are added before the number of copies grows, and removed after it has shrunk. The numbers change when
+        enough replicas are in the set (I16).
         """
         for node in self.members:
             if node not in value.members:
@@ -161,7 +162,8 @@ class Wanted:
 
 
 def _next_member(seat: str, nodes: Sequence[str], members: Sequence[str], racks: Mapping[str, str]) -> str | None:
-    """Return the node for a further copy: the next node behind the seat in a rack with fewest copies; None without any.
+    """Return the node for a further copy: the next node behind the seat, of the nodes in racks with the fewest copies;
+    None without such a node.
 
     A node without a rack counts as a rack of its own.
     """
