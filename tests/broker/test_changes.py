@@ -37,7 +37,7 @@ def shard(api: API, exchange: str, count: int, key: str) -> None:
 def test_who_publishes_while_the_key_of_shards_changes_loses_nothing(
     api: API, channel: WireChannel, unique: Name
 ) -> None:
-    """Messages have either key: every shard gets a message once, by the old bindings or by the new."""
+    """A publisher loses no message while the key of shards changes: each shard gets a message once, by either key."""
     exchange = unique("x")
     channel.exchange(exchange, "direct")
     shard(api, exchange, SHARDS, "even")

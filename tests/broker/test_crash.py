@@ -197,7 +197,7 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
 @pytest.mark.parametrize("crash", [True, False])
 @in_loop
 async def test_a_start_that_fails_changes_nothing_of_what_was_delivered(tmp_path: Path, crash: bool) -> None:
-    """The start fails as if another process had the port."""
+    """A failed start, as with a used port, changes no record of deliveries."""
     persistent = pika.BasicProperties(delivery_mode=2)
 
     def publish(channel: Any) -> None:
@@ -224,7 +224,7 @@ STRATEGIES = ("at-most-once", "at-least-once")
 
 @pytest.mark.slow
 def test_a_message_is_kept_until_its_letter_is_on_disk_in_a_stream(broker: JumpMQ, tmp_path: Path) -> None:
-    """Streams have separate files; a file may fail, or be late, while the log continues."""
+    """A message stays until its dead letter is on disk in a stream, whose files may fail or be late."""
     with login(broker.port) as connection:
         channel = connection.channel()
         channel.queue("grave", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})

@@ -48,7 +48,7 @@ def test_a_node_that_is_given_another_name_has_it_and_keeps_it(tmp_path: Path) -
 
 
 def test_a_data_directory_from_before_homes_is_home_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Queues keep numbers and messages, new queues get new numbers, and the node's name is on its queues."""
+    """A data directory without a home becomes home 1: queues keep numbers and messages, and get the node's name."""
     caplog.set_level(logging.WARNING)
     old, shard = "jumpmq@old", "sharding: amq.fanout - jumpmq@old - 0"
     store = Store.open(tmp_path, on_commit=lambda number: None)

@@ -60,7 +60,7 @@ def test_a_queue_is_declared_again_with_the_same_slots_only(channel: WireChannel
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_what_is_dead_lettered_makes_way_for_the_next_of_its_key(channel: WireChannel, kind: str) -> None:
-    """A quorum queue dead-letters after its delivery limit; both kinds dead-letter a rejected message."""
+    """A message dead-lettered by a rejection or a delivery limit makes way for the next of its key."""
     dead = channel.queue()
     arguments = SLOTS | {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     queue = channel.queue(f"dead-{kind}", durable=True, exclusive=False,

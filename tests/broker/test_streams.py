@@ -72,7 +72,7 @@ def test_a_deleted_stream_begins_anew(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_unclaimed_stream_can_be_given_to_a_new_one(tmp_path: Path) -> None:
-    """As the documentation says."""
+    """An unclaimed stream can be given to a new stream, as documented."""
     streams, unclaimed = tmp_path / "streams", tmp_path / "unclaimed-streams"
     with JumpMQ(tmp_path) as broker:
         channel = login(broker.port).channel()

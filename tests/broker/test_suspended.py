@@ -21,7 +21,7 @@ def suspend(patched: pytest.MonkeyPatch) -> None:
 
 @in_loop
 async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once when the machine goes on, though the timer was set for half an hour; an unused queue stays."""
+    """Messages expire as soon as a suspended machine resumes, before the timer is due; an unused queue stays."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     await declare(broker, "q", {"x-message-ttl": 1_800_000})
     await declare(broker, "unused", {"x-expires": 1_800_000})
@@ -37,7 +37,7 @@ async def test_messages_expire_by_the_time_that_has_passed(tmp_path: Path, monke
 async def test_a_client_s_first_words_after_it_wait_in_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client waits until the node has applied the changes of peers."""
+    """In a cluster, a client's first methods after a suspension wait for the changes of peers."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     stops: list[bool] = []
     broker.pause.listen(on_late=lambda: stops.append(broker.pause.active))

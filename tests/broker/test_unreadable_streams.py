@@ -100,7 +100,7 @@ def test_who_asks_for_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: p
 async def test_a_start_that_cannot_read_the_end_of_a_stream_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the start would treat the unreadable part as a crash's remains, and cut it."""
+    """A start that cannot read the end of a stream reports the stream, and does not cut it as after a crash."""
     disk = Disk(monkeypatch)
     broker = await started(config_of(1, 1, tmp_path))
     await with_channel(broker, publish)

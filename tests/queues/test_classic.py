@@ -218,7 +218,7 @@ def test_a_single_active_consumer_has_an_heir() -> None:
 
 
 def test_large_messages_are_handed_over_a_few_at_a_time(queue: ClassicQueue) -> None:
-    """A batch of large messages is small, whatever the consumers' capacity: it is encoded and buffered at once."""
+    """Large messages are delivered in small batches, whatever the consumers' capacity, to bound the buffers."""
 
     class Slow(Taker):
         def deliver(self, messages: list[Message]) -> None:
@@ -273,7 +273,7 @@ def test_an_expired_message_is_not_delivered(queue: ClassicQueue) -> None:
 
 
 def test_messages_in_the_middle_wait_for_their_turn_to_expire(queue: ClassicQueue) -> None:
-    """As in RabbitMQ: messages expire at the front of the queue."""
+    """An expired message behind unexpired messages stays until it is at the front, as in RabbitMQ."""
     late = message(b"late")
     late.expires_at = time.time() - 1
     queue.expect_expiry()

@@ -129,7 +129,7 @@ def test_a_queue_does_with_columns_what_it_does_with_messages(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("consumed", [0, 10, 110])
 def test_what_is_on_disk_alone_is_read_as_columns(opened: Opened, kind: str, restart: bool, consumed: int) -> None:
-    """Holds also for a partly settled batch, whose rest has to become message objects first."""
+    """Messages on disk are read as columns; the rest of a partly settled batch becomes message objects first."""
     queue, account = make_queue(opened, kind)
     for first in range(0, 300, 100):
         queue.push([Message("e", b"k", b"\x10\0\2", b"%d" % number, True) for number in range(first, first + 100)])

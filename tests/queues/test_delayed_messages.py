@@ -138,7 +138,7 @@ class Passed(NoDeadLettering):
 
 
 def test_what_is_due_while_a_queue_moves_is_no_dead_letter() -> None:
-    """Of two messages in a window, the first is due and the second is not."""
+    """A message due during a move is not dead-lettered, next to a message in the same window that is not due."""
     passed = Passed()
     context = QueueContext(dead_letters=passed)
     queue = DelayedQueue("/", "amq.delayed.e", id=1, arguments={"x-dead-letter-exchange": "e"}, context=context)

@@ -108,7 +108,7 @@ def test_what_came_back_out_of_order_is_paged_and_has_its_bodies_again_when_it_i
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_a_large_header_counts_and_is_paged_like_a_body(opened: Opened, persistent: bool) -> None:
-    """Large headers count in every state: ready, delivered, or returned."""
+    """A large header counts and is paged like a body, in a ready, delivered, or returned message."""
     account, count = MemoryAccount(1), 20
     queue = ClassicQueue("/", "q", id=1, durable=True, context=QueueContext(journal=opened.store, memory=account))
     properties = b"\x20\0" + (7 + 50_000).to_bytes(4) + b"\1hS" + (50_000).to_bytes(4) + bytes(50_000)

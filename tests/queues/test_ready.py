@@ -366,7 +366,7 @@ def test_nor_are_the_numbers_of_messages_that_are_not_stored(opened: Opened) -> 
 
 
 def test_restored_messages_expire_as_they_were_to(opened: Opened) -> None:
-    """A time to live set later does not change the expiry of restored messages."""
+    """Restored messages keep their expiry, whatever time to live is set later."""
     queue = make_queue(opened)
     queue.set_limits(Limits(message_ttl=1))
     queue.push([message(b"goes", persistent=True)])
@@ -439,7 +439,7 @@ def taken_behind(opened: Opened, queue: ClassicQueue, count: int, *, stored: boo
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_what_lies_before_a_range_is_not_touched_when_it_is_taken(tmp_path: Path, stored: bool) -> None:
-    """The case: reservations after a restart, behind a million messages without reservation."""
+    """Taking a range costs nothing for messages before the range, as for reservations after a restart."""
     calls = []
     for count in (4000, 16_000):
         opened = Opened(tmp_path / str(count))
@@ -467,7 +467,7 @@ def test_what_moves_to_the_store_while_a_queue_is_looked_through_is_seen_once(op
 def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch has one segment object with the numbers inside.
+    """A batch on disk has one object in memory, with the numbers inside.
 
     Single objects would lie among freed messages, and each would keep a megabyte of memory from the system.
     """

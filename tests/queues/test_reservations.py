@@ -310,7 +310,7 @@ def prioritized() -> ClassicQueue:
 
 
 def test_what_is_reserved_of_several_priorities_survives_a_restart() -> None:
-    """Holds also if the numbers of the first and the last message look like a range without gap."""
+    """Reservations of several priorities survive a restart, also if their numbers look like a range without gap."""
     place = reservations_of(prioritized())
     reserve(place, 3)
     expected = [(1, False), (5, False), (3, False)]

@@ -163,7 +163,7 @@ def test_min_is_never_above_the_copies() -> None:
 
 
 def test_every_swap_has_the_next_version_and_leads_to_a_value_that_is_read_again() -> None:
-    """All values that swaps of three replicas produce, in any order of the swaps."""
+    """Every swap of three replicas increments the version, and its value is decoded from JSON unchanged."""
     seen, todo = {THREE}, [THREE]
     while todo:
         value = todo.pop()

@@ -8,7 +8,7 @@ from jumpmq.replication.lineage import Stretch, position_at
 
 
 def test_commits_that_waited_for_a_joiner_are_complete_when_it_is_dropped() -> None:
-    """No later event may come: with many incomplete commits, a store stops writing."""
+    """Commits that waited for a dropped joiner are complete at once: the next event may never come."""
     copy = Copy("a.1", 4, 0, (Stretch(1, 4, 0, 64),))
     value = Configuration(1, "log", "a", 2, 1, ("a", "b"), 4, "a.1", ("a.1",))
     leader = Leader(copy, value, position_at(1, 0))

@@ -20,7 +20,7 @@ LONG = {
     "R9 a sync that hangs is waited for",
     "R11 deletes what the leader does not list",
 }
-"""Mutants with slower walks than the rest of the mutants."""
+"""Mutants for slow runs only: their walks take longer than the walks of other mutants."""
 
 
 def _seeds(mutant: Mutant, most: int) -> int:

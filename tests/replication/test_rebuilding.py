@@ -29,7 +29,7 @@ def test_a_promise_of_a_later_epoch_counts() -> None:
 
 
 def test_nothing_is_decided_before_all_members_were_heard() -> None:
-    """The missing member may know that the present members lack complete commits."""
+    """Nothing is decided before all members answered: a missing member may know of complete commits."""
     with pytest.raises(NotRebuilt, match="what node 'b', 'c' has of it is not known"):
         rebuilt([offer("a.1", 500, OLD, 3)])
     assert rebuilt([offer("a.1", 500, OLD, 3)], lost=["b", "c"]).leader == "a.1", "an operator has said so"

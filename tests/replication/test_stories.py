@@ -14,9 +14,7 @@ SEEDS = (1, 2)
 
 
 def a_machine_is_lost(seed: int) -> None:
-    """S1: another machine delivers all complete commits; the lost machine returns with its disk, and rejoins
-    the set.
-    """
+    """S1: another machine delivers all complete commits; the lost machine returns with its disk."""
     story = Story(seed)
     before = story.complete
     story.lose("a")

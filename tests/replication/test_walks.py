@@ -17,7 +17,7 @@ def test_nothing_is_wrong_after_any_step(timed: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True], ids=["at any moment", "with clocks"])
 def test_nothing_is_wrong_after_any_of_many_steps(timed: bool) -> None:
-    """For longer walks: ``python -m fuzzing.replicas``."""
+    """No invariant is violated in many steps; ``python -m fuzzing.replicas`` takes more."""
     found = walk(1000, 30 if timed else 150, steps=2000 if timed else 1000, timed=timed)
     print(found)
     assert not found.wrong

@@ -183,9 +183,7 @@ class Walk:
         world.check()
 
     def mend(self, most: int = 6000) -> None:
-        """Mend all failures: the home serves, and all copies are equal and in the set, if an electable
-        replica is left.
-        """
+        """Mend all failures: with an electable replica, the home serves, and all copies are equal and in the set."""
         world = self.world
         self.calm = True
         world.blocked = frozenset()
@@ -247,7 +245,7 @@ class Walk:
             self.world.trim(name, self.random.choice([1, 1, 2, 1 << 30]))
 
     def _land(self, name: str) -> None:
-        """Let a request take effect, even long after a partition cut off the sender."""
+        """Apply a request in etcd, even long after the loss of the connection."""
         at = self.random.randrange(len(self.world.requests)) if self.world.requests else -1
         if at >= 0 and self.world.requests[at].node not in self.world.shut and self.random.random() >= self.late:
             self.world.land(at)

@@ -37,7 +37,7 @@ def test_nothing_staged_needs_no_commit(opened: Opened) -> None:
 
 
 def test_work_gathers_while_a_commit_is_written(opened: Opened) -> None:
-    """A thousand flushes in a row are far fewer commits."""
+    """A thousand flushes during a commit share few commits."""
     for seq in range(1, 1001):
         opened.store.append(1, make_messages(seq, seq))
         number = opened.store.flush()
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
 
 
 def test_settling_and_reading_while_the_writer_writes(opened: Opened) -> None:
-    """Consumers are as fast as publishers; every message stays until settled."""
+    """Every message stays until settled, with consumers as fast as publishers."""
     unsettled = []
     for round in range(200):
         messages = make_messages(1 + 20 * round, 20 + 20 * round)
@@ -191,7 +191,7 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
 
 @pytest.mark.parametrize("written", [True, False], ids=["rejected", "overflowed before their own commit"])
 def test_a_commit_holds_only_what_was_settled_before_its_cut(opened: Opened, written: bool) -> None:
-    """Messages are settled while a large commit is written: the messages are still in the state of the commit."""
+    """Messages settled while a large commit is written are still present after a crash behind the commit."""
     originals = make_messages(1, 500)
     opened.store.append(1, originals)
     if written:

@@ -140,7 +140,7 @@ def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
 
 
 def test_nothing_is_moved_of_a_queue_whose_drop_is_not_complete(tmp_path: Path) -> None:
-    """A crash would bring the queue back."""
+    """Messages of a queue are not moved before its drop is complete: a crash would bring the queue back."""
     held = Held()
     opened = Opened(tmp_path / "broker", completion=lambda: held)
     messages = make_messages(1, 3)
@@ -159,7 +159,7 @@ def test_nothing_is_moved_of_a_queue_whose_drop_is_not_complete(tmp_path: Path) 
 
 
 def test_commits_are_complete_by_position(tmp_path: Path) -> None:
-    """The copies may answer before or after the local disk."""
+    """Commits are complete by position, with answers of copies before or after the local disk's."""
     stored: list[int] = []
     copies = ByPosition(stored.append)
     opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: copies)

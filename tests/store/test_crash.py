@@ -86,7 +86,7 @@ def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
 
 
 def test_a_segment_whose_first_commit_was_never_finished_is_no_gap(tmp_path: Path) -> None:
-    """A failed write was to be repeated in the next segment, which begins with the same commit number."""
+    """A segment without a finished first commit is no gap: the next segment begins with the same commit number."""
     opened = Opened(tmp_path / "data", segment_bytes=4096)
 
     def index_grows() -> bool:

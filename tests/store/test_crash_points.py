@@ -59,7 +59,7 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
 @settings(UNHURRIED, max_examples=examples(15))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
-    """Incomplete commits may be on disk, too."""
+    """With delayed completion, incomplete commits may be on disk, too."""
     chance = Random(seed)
     crash_everywhere(steps, chance, Recorder(), ahead=None, completion=lambda: Lagging(chance))
 
@@ -68,7 +68,7 @@ def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
 @settings(UNHURRIED, max_examples=examples(10))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:
-    """The next attempt commits everything staged as one commit."""
+    """After errors of the disk, the next attempt commits everything staged as one commit."""
     crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
 
 

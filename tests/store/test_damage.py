@@ -69,7 +69,7 @@ def test_a_changed_body_costs_the_messages_that_were_committed_with_it(
 
 
 def test_one_bit_anywhere_in_the_log(tmp_path: Path) -> None:
-    """The store opens and serves messages as published; at most one commit of one queue is missing."""
+    """With any bit of the log flipped, the store opens; at most one commit of one queue is missing."""
     directory = make(tmp_path / "broker")
     path = log_file(directory)
     whole = path.read_bytes()
@@ -163,7 +163,7 @@ def served(directory: Path) -> tuple[list[str], dict[int, bytes]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_bit_in_any_file(tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged store opens with all undamaged definitions and messages, and reports the damaged file of a loss."""
+    """With a bit flipped in any file, the store opens with all undamaged content, and reports the file of a loss."""
     directory = lived(tmp_path / "broker", clean=clean)
     queues, whole = served(shutil.copytree(directory, tmp_path / "whole"))
     assert queues == [f"orders {queue}" for queue in range(1, 9)]
@@ -204,7 +204,7 @@ def test_an_index_that_is_none_is_set_aside(tmp_path: Path, octets: bytes, caplo
 
 
 def test_an_index_that_lost_its_own_log_is_behind(tmp_path: Path) -> None:
-    """SQLite silently drops the unreadable part of its log; then the copy of the definitions is newer."""
+    """An index without its SQLite log is older than the copy of the definitions, which then counts."""
     directory = lived(tmp_path / "broker", clean=False)
     assert (directory / "jumpmq.db-wal").stat().st_size
     (directory / "jumpmq.db-wal").unlink()

@@ -53,7 +53,7 @@ def test_a_full_disk_confirms_nothing_and_loses_nothing(opened: Opened, disk: Di
 
 
 def test_what_says_that_messages_are_there_waits_for_them_on_a_full_disk(opened: Opened, disk: Disk) -> None:
-    """A writer's progress is recorded with the messages; otherwise the writer's next attempt would skip them."""
+    """On a full disk, a writer's progress waits for the messages; otherwise the next attempt would skip messages."""
     opened.store.append(1, make_messages(1, 2))
     opened.commit()
     disk.room = 0
@@ -91,7 +91,7 @@ def test_what_consumers_take_meanwhile_need_not_fit_on_a_full_disk(opened: Opene
 
 
 def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, disk: Disk) -> None:
-    """Publishers want more room than is left; consumers alone empty the disk."""
+    """Consumers alone empty a full disk and end the errors, though publishers want more room."""
     backlog = []
     for first in range(1, 141, 10):
         messages = make_messages(first, first + 9, body=MEGABYTE)
@@ -112,7 +112,7 @@ def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, dis
 
 
 def test_what_makes_room_does_not_hold_up_what_waits_for_it(opened: Opened, disk: Disk) -> None:
-    """A disk is full for a moment, while clients go on settling stored messages."""
+    """Settlements during a full disk do not delay waiting commits once the disk has room."""
     messages = make_messages(1, 200)
     opened.store.append(1, messages)
     opened.commit()
@@ -138,7 +138,7 @@ def test_what_makes_room_does_not_hold_up_what_waits_for_it(opened: Opened, disk
 
 
 def test_who_waits_for_what_went_ahead_to_make_room_is_told(opened: Opened, disk: Disk) -> None:
-    """Nothing else is left to be written then."""
+    """A commit written early on a full disk, to make room, is reported though nothing else is left to write."""
     disk.write_error = errno.ENOSPC
     opened.store.put("queue", "other", 1)
     number = opened.store.flush()
@@ -179,7 +179,7 @@ def backlog_on_a_full_disk(opened: Opened, disk: Disk) -> list[Message]:
 
 
 def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: Opened, disk: Disk) -> None:
-    """A message dead-lettered while the disk is full stays until the dead-lettered copy is on disk."""
+    """A message dead-lettered on a full disk stays until the dead-lettered copy is on disk."""
     messages = backlog_on_a_full_disk(opened, disk)
     opened.store.flush()
     opened.error()
@@ -197,7 +197,7 @@ def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: 
 
 
 def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: Opened, disk: Disk) -> None:
-    """Turns that end together stay separate, with separate appends and settlements."""
+    """Turns that end together stay separate: settlements of a turn do not wait for a neighbour's appends."""
     messages = backlog_on_a_full_disk(opened, disk)
     opened.store.part()
     messages[0].batch.settle(1)
@@ -217,7 +217,7 @@ def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: 
 
 @pytest.mark.parametrize("kind", ["write_error", "sync_error"])
 def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened, disk: Disk, kind: str) -> None:
-    """After a failed sync, octets may be missing both in the cache and on the disk."""
+    """After a failed sync, the octets are written again: cache and disk may both have lost them."""
     opened.store.append(1, make_messages(1, 3))
     opened.commit()
     setattr(disk, kind, errno.EIO)
@@ -238,7 +238,7 @@ def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened
 
 
 def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Path) -> None:
-    """After the error, new messages go to new files, and earlier files are compacted."""
+    """After an error of the disk, old files are compacted and new messages go to new files."""
     disk = Disk()
     opened = Opened(tmp_path / "broker", disk, segment_bytes=16 << 10)
     kept = []
@@ -268,7 +268,7 @@ def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Pa
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_what_a_commit_that_failed_has_left_does_not_come_back(opened: Opened, disk: Disk, number: int) -> None:
-    """The next attempt settles all of the failed commit, so that nothing else is written."""
+    """The rest of a failed commit does not return, though the next attempt settles all its messages."""
     messages = make_messages(1, 3)
     disk.sync_error = number
     opened.store.append(1, messages)
@@ -282,7 +282,7 @@ def test_what_a_commit_that_failed_has_left_does_not_come_back(opened: Opened, d
 
 
 def test_a_segment_that_was_made_and_not_used_hides_nothing_of_the_one_before(opened: Opened) -> None:
-    """An unused segment remains after a disk error in the last step, or after an unsynced removal."""
+    """An unused segment, left by a disk error or an unsynced removal, hides nothing of the segment before."""
     opened.store.append(1, make_messages(1, 3))
     opened.commit()
     log = opened.store._log

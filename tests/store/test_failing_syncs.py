@@ -84,7 +84,7 @@ def test_what_was_not_told_is_tried_again(tmp_path: Path, told: tuple[int, int],
 
 
 def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told: tuple[int, int]) -> None:
-    """Commits that fit in the file are shipped early; a disk that then takes no more octets ends the store."""
+    """Commits with room in the file are shipped before the write; if the write then fails, the store ends."""
     shipped: dict[int, bytes] = {}
 
     def ship(position: int, octets: bytes) -> bool:
@@ -118,7 +118,7 @@ def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told:
 
 @pytest.mark.parametrize("why", ["killed before the sync", "the sync failed"])
 def test_what_a_start_found_is_there_after_a_loss_of_power(tmp_path: Path, why: str) -> None:
-    """Holds although the process that wrote the messages never synced them."""
+    """Messages found at a start survive a loss of power, although the process that wrote them never synced."""
     recorder = Failing(Random(1), 0.0, errno.EIO)
     first = Opened(tmp_path / "first", recorder)
     index = (tmp_path / "first" / "jumpmq.db").read_bytes()

@@ -79,7 +79,7 @@ def described(messages: list[Message]) -> list[tuple[Any, ...]]:
 
 @given(MESSAGES.filter(bool), st.booleans(), st.booleans())
 def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: bool, gaps: bool) -> None:
-    """Holds for any common fields of the messages, and for blocks of the reference implementation."""
+    """Blocks are read back unchanged, for any common fields, and from the reference implementation, too."""
     messages = [Message(*(*value, NOW + place % 2)) for place, value in enumerate(values)]
     for place, message in enumerate(messages, 1):
         message.seq, message.persistent = place * (1 + gaps), True

@@ -120,7 +120,7 @@ def test_what_restores_a_kind_exists() -> None:
 
 
 def test_a_store_gives_back_each_kind(opened: Opened) -> None:
-    """Records of streams and of old losses are left out: a start drops streams without files."""
+    """A store returns each kind of record, except streams without files and losses of earlier versions."""
     expected = {}
     for name, parts, value, _ in GOLDEN:
         key = rows(name, str(parts[0]) if parts else "")[0].key.key(*parts)

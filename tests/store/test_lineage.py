@@ -195,7 +195,7 @@ def test_behind_segments_that_were_consumed_an_unused_one_tells_a_start_the_same
 
 
 def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> None:
-    """Holds whatever a failed write left at the end of the previous segment."""
+    """A log continues behind consumed segments, whatever a failed write left at the end of the previous segment."""
     for epoch, first in ((1, 1), (2, 13)):
         written(tmp_path / "data", epoch, first).store.close()
     paths = copy_of(tmp_path / "data", tmp_path / "consumed")

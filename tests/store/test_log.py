@@ -74,7 +74,7 @@ def test_consumed_segments_stay_as_long_as_followers_need_them(tmp_path: Path) -
 def test_a_small_disk_holds_many_segments(
     disk: int, segment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Consuming part of a small disk's content then frees room."""
+    """Segments on a small disk are small, so that consuming a part of the content frees room."""
     found = os.statvfs_result((4096, 4096, disk // 4096, 0, 0, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: found)
     assert segment_bytes_on(tmp_path) == segment

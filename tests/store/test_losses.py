@@ -183,7 +183,7 @@ def kept(directory: Path) -> dict[str, float]:
 
 
 def test_losses_recorded_in_the_log_go_to_the_file(tmp_path: Path) -> None:
-    """Earlier versions recorded losses in the log."""
+    """Losses in the log, as earlier versions recorded them, move to the file."""
     opened = Opened(tmp_path / "broker")
     opened.store.put(LOSS, "one is gone", 5.5)
     opened.store.put(LOSS, "another was", -4.5)

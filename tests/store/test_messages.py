@@ -186,7 +186,7 @@ def test_after_a_crash_settled_messages_may_come_again_but_none_is_missing(opene
 
 
 def test_a_start_that_came_to_nothing_does_not_hide_a_crash(opened: Opened) -> None:
-    """If a start fails, for example on a used port, the next broker still marks deliveries as redelivered."""
+    """After a crash and a failed start, for example on a used port, the next start still marks redeliveries."""
     opened.store.append(1, make_messages(1, 10))
     opened.commit()
     found = opened.crash()
@@ -256,7 +256,7 @@ def test_segments_in_which_nothing_lives_go(opened: Opened) -> None:
 
 
 def test_what_little_lives_in_a_segment_is_moved(opened: Opened) -> None:
-    """One message in a hundred stays and is moved; the old segment is removed."""
+    """A segment with one remaining message in a hundred is removed; its remaining messages are moved."""
     for first in range(1, 2000, 100):
         messages = make_messages(first, first + 99, body=lambda seq: b"%7d" % seq + bytes(100_000))
         opened.store.append(1, messages)

@@ -36,7 +36,7 @@ def test_nothing_is_missing_and_nothing_comes_again(tmp_path: Path, state: str) 
 
 
 def test_a_migration_that_was_interrupted_begins_again(tmp_path: Path) -> None:
-    """Interruptions at any step: with half a new store beside the old store, or with its log already in place."""
+    """An interrupted migration starts again, after a crash at any step."""
     whole = old_store("stopped", tmp_path / "new")
     Opened(whole).close()
     first = old_store("killed", tmp_path / "first")

@@ -97,7 +97,7 @@ def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
 def test_files_of_older_versions_have_a_clean_prefix_after_a_crash(
     open_streams: Callable[[], Opened], tmp_path: Path, seed: int
 ) -> None:
-    """In old versions, only the files mark the end of a stream."""
+    """After a crash, files of older versions, which alone mark the end of a stream, have a clean prefix."""
     opened = open_streams()
     ends, number = [0], 0
     for _ in range(6):
@@ -153,7 +153,7 @@ def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callabl
 def test_what_is_damaged_is_set_aside_and_the_rest_is_read(
     open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture, chunk: int, place: int
 ) -> None:
-    """Damage to a header or a body, in the first or the last of two files, of three chunks each."""
+    """A damaged file is set aside and the rest is read: a header or body, in the first or last of two files."""
     opened = open_streams()
     for first in range(0, 60, 10):
         opened.append(*(message(number, 100) for number in range(first, first + 10)))
@@ -410,7 +410,7 @@ class Unopened(Files):
 
 
 def test_want_of_descriptors_puts_the_index_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Clients may exhaust the descriptors; the broker must go on."""
+    """Without free descriptors, the index is postponed and the broker goes on."""
     disk = Unopened()
     opened = Opened(tmp_path, disk, segment_bytes=16 << 10)
     disk.error = errno.EMFILE
@@ -438,7 +438,7 @@ class Noting(Files):
 
 
 def test_files_are_synced_before_another_home_has_them(tmp_path: Path) -> None:
-    """Holds also for files whose sync is left to the next index: after the move the index misses the files."""
+    """Files are synced before another home gets them, also files whose sync was left to the next index."""
     disk = Noting()
     opened = Opened(tmp_path, disk)
     opened.log.segment_bytes = 5000

@@ -192,7 +192,7 @@ def test_the_files_of_another_stream_are_not_served(tmp_path: Path) -> None:
 
 
 def test_what_retention_lets_go_of_is_not_missed(tmp_path: Path) -> None:
-    """Files go after the store has recorded their release by retention."""
+    """Files released by retention are not reported: the store records the release before the deletion."""
     directory = tmp_path / "streams"
     make(directory)
     opened = Opened(tmp_path)
@@ -238,7 +238,7 @@ def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
 
 
 def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
-    """The chunk names a damaged position; a file made at the position would end an existing file."""
+    """A damaged chunk in the log names a wrong position; no stream file is made or cut for it."""
     opened = Opened(tmp_path / "before")
     opened.log.segment_bytes = 5000
     for number in range(COUNT):
@@ -259,7 +259,7 @@ def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
 
 
 def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(tmp_path: Path) -> None:
-    """The index may still record an empty stream, as before the arrival of files from a remote home."""
+    """After a crash, files received from a remote home stay, though the index still records an empty stream."""
     source = Opened(tmp_path / "source")
     for number in range(COUNT):
         source.append(message(number))
@@ -286,7 +286,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_the_index_does_not_pass_chunks_of_a_stream_before_it_is_open(tmp_path: Path, clean: bool) -> None:
-    """A node of a cluster commits an epoch before restoring queues, and may be killed soon after."""
+    """The index does not pass chunks of unopened streams: a node commits an epoch before restoring queues."""
     opened = Opened(tmp_path)
     opened.append(message(0), message(1))
     opened.close(clean=False)

@@ -98,7 +98,7 @@ def test_octets_are_appended_as_they_are(pipe_and_worker: tuple[int, WritingThre
 
 @pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
 def test_room_for_large_commits_goes_back_to_the_system(tmp_path: Path) -> None:
-    """The octets of a large commit are gathered in a buffer of four megabytes."""
+    """After a large commit, the buffer of four megabytes returns to the system."""
     readable, writable = os.pipe()
     compiled, large = _worker.Worker(writable), commit(1)
     with (tmp_path / "file").open("w+b") as file:
@@ -164,7 +164,7 @@ def test_who_does_not_take_positions_holds_up_nothing(kind: str, tmp_path: Path,
 
 @pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
 def test_what_is_told_is_in_the_cache_of_the_system(tmp_path: Path, told: tuple[int, int]) -> None:
-    """A thread that reports positions writes large commits to the system's cache, without a buffer."""
+    """With reported positions, a large commit is written to the system's cache without a buffer."""
     readable, writable = os.pipe()
     compiled, large = _worker.Worker(writable, told[1]), commit(1)
     before = resident()

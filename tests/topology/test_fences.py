@@ -124,7 +124,7 @@ def test_a_queue_keeps_its_own_keys_flowing_through_a_change(scaled: Scaled) -> 
 
 
 def test_a_queue_to_which_keys_came_by_a_third_waits_for_the_first(scaled: Scaled) -> None:
-    """c gets nothing while c has the keys: only the first change knows about messages in a and b."""
+    """A queue with keys by way of c waits for a and b: only the first change knows their messages."""
     scaled.add("c")
     moved = [key for key in KEYS if scaled.home(key) == "c"]
     scaled.add("d", weight="30")

@@ -86,7 +86,7 @@ def test_a_node_that_is_not_there_and_the_only_one_are_not_forgotten(topology: T
 
 
 def test_nodes_that_start_at_once_have_one_order() -> None:
-    """The order places copies at the start of a cluster, and copies requested by an operator."""
+    """Nodes that start at once have one order, by which copies are placed at a start and on request."""
     for homes in ([2, 3, 1], [3, 1, 2]):
         topology = Topology(NODES[0])
         for home in homes:

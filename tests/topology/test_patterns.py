@@ -49,7 +49,7 @@ def test_what_is_not_taken(pattern: str, reason: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(.|.|.|.|.|.|.|.)*!", "^(a+)+$", "(x+x+)+y", "(.*)" * 50 + "!"])
 def test_no_expression_takes_long(pattern: str) -> None:
-    """A backtracking engine needs longer than the test may run for each expression."""
+    """No expression takes long; a backtracking engine would exceed the test's time for each."""
     assert not search(pattern, "a" * 200 + "x" * 55)
 
 

@@ -176,7 +176,7 @@ def test_policies_end_with_their_virtual_host(built: Built) -> None:
 
 
 def test_queues_follow_their_policies_one_by_one() -> None:
-    """With very many queues, other work is served in between; a queue deleted meanwhile is skipped."""
+    """Policies apply to very many queues in steps, with other work in between; deleted queues are skipped."""
     later: list[Iterator[None]] = []
     topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
     topology.apply(AddVirtualHost("/"))

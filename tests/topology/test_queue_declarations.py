@@ -121,7 +121,7 @@ def test_deleting_a_queue_that_is_not_there_changes_nothing(built: Built) -> Non
 
 
 def test_a_deletion_is_of_one_queue_not_of_its_name(built: Built) -> None:
-    """A queue of the same name that was declared meanwhile stays."""
+    """A deletion spares a queue of the same name that was declared meanwhile."""
     first = built.queue("q")
     built.delete_queue("q")
     second = built.queue("q")

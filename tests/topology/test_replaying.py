@@ -102,7 +102,7 @@ RESTARTS = st.dictionaries(st.integers(0, 50), st.integers(1, 3), max_size=4)
 def test_a_process_that_starts_from_its_own_records_goes_on_as_the_others(
     wishes: list[tuple[int, Asked]], restarts: dict[int, int]
 ) -> None:
-    """Three processes replay one log. Transient queues and rings are equal, bit for bit."""
+    """A process started from its records stays equal to two others: transient queues and rings, bit for bit."""
     kept = {home: Kept() for home in (1, 2, 3)}
     running = {home: kept[home].process(home) for home in kept}
     joining: list[Change] = [AddHome(home, node) for home, node in enumerate(NODES, 1)]

@@ -109,7 +109,7 @@ def test_what_was_deleted_stays_deleted(opened: Opened) -> None:
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
 def test_a_key_keeps_its_queue_across_restarts(opened: Opened, removal: str) -> None:
-    """Holds also for a ring after removals, and for queues bound in an order other than by name."""
+    """Keys keep their queue after a restart, also on a ring after removals or with bindings in any order."""
     with opened() as built:
         built.exchange("e", "x-consistent-hash", {"ring-removal": removal}, durable=True)
         for number in (7, 3, 9, 1, 5, 2):
@@ -127,7 +127,7 @@ def test_a_key_keeps_its_queue_across_restarts(opened: Opened, removal: str) -> 
 
 
 def test_keys_of_a_lost_queue_move_and_no_others(opened: Opened) -> None:
-    """At the restart, a transient queue leaves a durable ring as after an unbinding."""
+    """At the restart, a transient queue leaves a durable ring; only its keys move."""
     with opened() as built:
         built.exchange("e", "x-consistent-hash", durable=True)
         for name, durable in (("a", True), ("transient", False), ("b", True), ("c", True)):
@@ -243,7 +243,7 @@ def ring(built: Built, name: str = "e") -> ConsistentHashExchange:
 
 
 def test_any_definition_may_be_missing(tmp_path: Path, opened: Opened) -> None:
-    """After damage, only definitions that depend on a missing definition are left out."""
+    """Without any one definition, a start leaves out only the dependent definitions."""
     with opened() as built:
         apply = built.topology.apply
         apply(PutUser("ada", "", ("administrator",)))

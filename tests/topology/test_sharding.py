@@ -198,7 +198,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> Slowly:
 
 
 def test_of_very_many_shards_none_is_there_before_all_are() -> None:
-    """A client that declares an exchange does not hold up other clients until the last shard is made."""
+    """A declaration of very many shards takes effect at once, after steps that do not hold up other clients."""
     later = Slowly()
     topology = Topology("jumpmq@test", later=later)
     topology.apply(AddVirtualHost("/"))
@@ -244,7 +244,7 @@ def test_an_exchange_routes_as_before_a_new_key_until_it_routes_as_after(slowly:
 def test_a_home_that_starts_again_is_seen_as_before_or_as_after(
     slowly: Slowly, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
 ) -> None:
-    """The transient queues and shards of a restarted home end, and new shards are made, in one step."""
+    """A restarted home loses its transient queues and shards and gets new shards in one step."""
     monkeypatch.setattr(preparing, "FEW", few)
     topology = Topology("one@host", later=slowly)
     for change in (AddHome(1, "one@host"), AddHome(2, "two@host"), AddVirtualHost("/")):
@@ -305,7 +305,7 @@ def test_what_is_asked_for_during_a_change_waits_for_it_in_order(slowly: Slowly)
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "fanout"])
 def test_a_kill_leaves_a_change_whole_or_undone(tmp_path: Path, slowly: Slowly, kind: str) -> None:
-    """Every possible commit between the steps of a change is checked as after a crash."""
+    """A kill between the steps of a change leaves the change whole or undone."""
     with opened(tmp_path / "kept") as built:
         built.exchange("x", kind, durable=True)
         shard(built, 3, **{"routing-key": "1"})
@@ -349,7 +349,7 @@ def restarted(directory: Path) -> Iterator[Topology]:
 
 
 def test_an_exchange_that_goes_with_its_last_binding_survives_a_new_key(built: Built) -> None:
-    """RabbitMQ unbinds first, and so deletes the exchange."""
+    """Unlike in RabbitMQ, which unbinds first, an auto-delete exchange survives a new key of its last binding."""
     built.exchange("x", auto_delete=True)
     shard(built, 2, **{"routing-key": "a"})
     shard(built, 2, **{"routing-key": "b"})

@@ -82,7 +82,7 @@ def state(topology: Topology) -> dict[str, Any]:
 
 @pytest.mark.parametrize("change", [*PRESENT, *NEW], ids=lambda change: type(change).__name__)
 def test_the_inverse_of_a_change_restores_the_definitions(change: Change) -> None:
-    """The change takes effect as an equal value, not the same object: processes read it from a log."""
+    """The inverse of a change restores the definitions, also for an equal change read from a log."""
     topology = Topology("one@host")
     for present in PRESENT:
         topology.apply(present)

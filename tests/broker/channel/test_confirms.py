@@ -173,7 +173,7 @@ def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObject) -> None:
-    """Holds for any order of completion, and any time of the checks for slow sources."""
+    """Each publish is answered once, for any order of completion and any time of the checks."""
     confirms, sources = Confirms(), {1 << bit: Disk() for bit in range(3)}
     given_to: dict[int, list[Part]] = {}
     waiting: set[int] = set()
@@ -242,7 +242,7 @@ def test_whoever_holds_a_confirm_finds_the_message_on_disk(
 def test_many_connections_that_publish_at_once_are_each_confirmed(
     broker: RunningBroker, channel: WireChannel, unique: Name
 ) -> None:
-    """Messages of many connections are published together; a client with another request is answered meanwhile."""
+    """Many connections that publish at once all get confirms, and other requests are answered meanwhile."""
     queue = channel.queue(unique("crowd"), durable=True, exclusive=False, auto_delete=False)
     with ExitStack() as stack:
         crowd = [stack.enter_context(login(broker.port)).channel() for _ in range(30)]
@@ -278,7 +278,7 @@ def test_transient_and_persistent_messages_are_confirmed_and_returned_before(
 
 
 def test_answers_to_a_reply_queue_are_confirmed_too(channel: WireChannel) -> None:
-    """Answers pass through no queue; the publisher gets a confirm all the same."""
+    """Answers to a reply queue are confirmed, though they pass through no queue."""
     asking = channel.connection.channel()
     asking.consume("amq.rabbitmq.reply-to", no_ack=True)
     requests = channel.queue()

@@ -51,7 +51,7 @@ def test_who_acknowledges_is_left_alone(connection: WireConnection) -> None:
 
 
 def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection) -> None:
-    """The timeout of the queue or consumer replaces the broker's, and the error text shows the value in force."""
+    """A timeout of the queue or consumer replaces the broker's, and the error shows the value in force."""
     patient, hasty = list[WireChannel](), list[WireChannel]()
     for kind, where in product(("classic", "quorum", "stream"), ("queue", "consumer")):
         for channels, timeout in ((patient, 60_000), (hasty, 900)):
@@ -97,7 +97,7 @@ def test_what_comes_back_to_a_slot_is_the_first_of_its_key(connection: WireConne
 def test_a_plain_consumer_and_a_member_of_a_group_have_timeouts_of_their_own(
     connection: WireConnection, late: str
 ) -> None:
-    """The consumer with the long timeout has the oldest delivery; the shorter timeout decides the reaction."""
+    """An overdue delivery of one consumer counts, though an older delivery has a longer timeout."""
     channel = connection.channel()
     plain, shared = channel.queue(), channel.queue()
     patient, hasty = {"x-consumer-timeout": 60_000}, {"x-consumer-timeout": 900}

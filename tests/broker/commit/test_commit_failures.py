@@ -88,7 +88,7 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
 
 @pytest.mark.slow
 def test_a_disk_that_does_not_answer_ends_a_home_with_copies(tmp_path: Path) -> None:
-    """A second copy of the home continues."""
+    """A hanging disk ends the process of a home with copies, so that another copy continues."""
     with Faulty(tmp_path, HANGS + COPIED) as broker:
         for name in ("stream", "classic"):
             publish(broker, name, b"before")

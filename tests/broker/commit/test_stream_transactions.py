@@ -45,7 +45,7 @@ def move(broker: Faulty, until_refused: bool = True) -> WireChannel:
 
 @pytest.mark.parametrize("broker", [FORGETS], indirect=True)
 def test_a_kill_before_the_log_is_written_leaves_nothing_in_the_stream(broker: Faulty) -> None:
-    """A repetition of the transaction makes no duplicate row."""
+    """A kill before the log is written leaves no row in the stream, so that a repetition makes no duplicate."""
     assert move(broker, until_refused=False).is_silent(0.7)
     broker.fault.unlink()
     broker.kill()

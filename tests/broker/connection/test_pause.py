@@ -9,7 +9,7 @@ from tests.wire import login
 
 @in_loop
 async def test_what_clients_have_sent_meanwhile_is_their_own(tmp_path: Path) -> None:
-    """All connections share the receive buffer."""
+    """Octets received during a pause stay with their connection, though all share the receive buffer."""
     broker = await started(config_of(1, 1, tmp_path, durable=False))
     names = [f"q{number}" for number in range(5)]
     for name in names:

@@ -50,7 +50,7 @@ def test_a_closed_connection_is_released(broker: RunningBroker, no_collections: 
 
 
 def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenSSL keeps the sessions of clients with TLS 1.2 that use no tickets and close cleanly."""
+    """Few TLS sessions are kept of clients with TLS 1.2, without tickets, that close cleanly."""
     monkeypatch.setattr(certificates, "MOST_SESSIONS", 10)
     monkeypatch.setattr(listeners, "WATCH_INTERVAL", 0.1)
     with jumpmq.running(tls=True) as broker:

@@ -225,7 +225,7 @@ def test_health_tells_when_certificates_end(broker: jumpmq.RunningBroker) -> Non
 def test_who_closes_under_load_loses_nothing(
     broker: jumpmq.RunningBroker, certificates: Certificates, caplog: pytest.LogCaptureFixture, polite: bool
 ) -> None:
-    """Many clients close or disconnect during deliveries."""
+    """No message is lost when many clients close or disconnect during deliveries."""
     count, body = 400, b"x" * 20_000
     context = trusting(certificates)
     with closing(login(broker.tls_port, tls=context)) as publisher:

@@ -99,7 +99,7 @@ def test_what_members_have_stays_until_it_may_move(group: tuple[dict[int, int], 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
 def test_no_division_within_one_unit_moves_less(given_weights: list[int], data: st.DataObject) -> None:
-    """Every division is tried."""
+    """No other division within one unit moves fewer units: every division is tried."""
     weights = dict(enumerate(given_weights))
     units = list(range(data.draw(st.integers(0, 6))))
     owners = {unit: data.draw(st.sampled_from([*weights, -1])) for unit in units}
@@ -154,7 +154,7 @@ def test_a_unit_in_handover_comes_back_to_its_holder() -> None:
 
 @given(members, st.lists(st.integers(0, 100), max_size=5))
 def test_shares_over_homes_are_those_of_one(weights: dict[int, int], homes: list[int]) -> None:
-    """For any number of units per home, a member's sum is within one unit of its share of all units."""
+    """For any number of units per home, a member's total is within one unit of its share."""
     counted, total = Counter[int](), sum(weights.values())
     for place, units in enumerate(homes):
         found = targets_at(weights, sum(homes[:place]), units)
@@ -166,6 +166,6 @@ def test_shares_over_homes_are_those_of_one(weights: dict[int, int], homes: list
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(1, 20), min_size=1, max_size=10), st.integers(0, 300))
 def test_the_sequence_of_seats_repeats_itself(weights: dict[int, int], first: int) -> None:
-    """A home computes only its part of the sequence, from any start."""
+    """The sequence of seats is periodic, so that a home computes only its own part."""
     part = Counter(islice(seats(weights), first, first + 40))
     assert Counter(targets_at(weights, first, 40)) == part

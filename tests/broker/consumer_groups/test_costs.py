@@ -81,7 +81,7 @@ def test_a_departure_costs_what_departs() -> None:
 
 
 def test_many_departures_in_one_turn_are_one() -> None:
-    """The units are given away once, not once per departed member."""
+    """Units of many members that leave in one turn are given away once."""
     group = Group()
     for session in group.sessions[:-1]:
         group.group.leave(session, group.now)
@@ -92,7 +92,7 @@ def test_many_departures_in_one_turn_are_one() -> None:
 
 
 def test_a_step_is_as_long_as_there_is_time() -> None:
-    """The next step continues the work."""
+    """A step takes the available time, and the next step continues the work."""
     group = Group()
     for session in group.sessions[:-1]:
         group.group.leave(session, group.now)

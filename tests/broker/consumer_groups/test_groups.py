@@ -446,7 +446,7 @@ def test_a_member_takes_part_in_what_its_user_may_read(
 def test_a_member_whose_right_is_taken_away_ends_and_the_others_go_on(
     broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
 ) -> None:
-    """The ended member has acknowledged nothing: the other members get its deliveries."""
+    """A member without permission ends, and the other members get its unsettled deliveries."""
     api = Api(broker)
     api.put("users/reader", {"password": "reader", "tags": ""})
     rights = {"configure": "", "write": "", "read": ".*"}
@@ -670,7 +670,7 @@ def test_members_share_the_slots_of_a_queue(
 def test_keys_stay_in_order_while_members_come_and_go(
     broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
 ) -> None:
-    """The queues of a hash exchange have slots; members join, leave, requeue and are killed at random."""
+    """Keys stay in order in queues with slots while members join, leave, requeue and are killed."""
     exchange, checker, random = unique("churn"), Checker(), Random(7)
     channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
     for number in range(3):
@@ -742,7 +742,7 @@ def test_a_group_of_many_slots_begins_ends_and_begins_again(
     unique: Unique,
     checker: Checker,
 ) -> None:
-    """The group takes and returns its queues a few at a time; members that join or leave meanwhile miss no queue."""
+    """A group of many slots begins and ends in steps; members that join or leave meanwhile miss no queue."""
     name = unique("many")
     channel.exchange_declare(name, "x-consistent-hash")
     for number in range(6):

@@ -233,7 +233,7 @@ def test_a_stream_passes_on_when_its_messages_are_settled(
 def test_a_stream_that_is_bound_later_is_read_from_its_first_message(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, exchange: str
 ) -> None:
-    """Holds with and without members; otherwise messages published before the binding is noticed would be lost."""
+    """A group reads a later bound stream from its first message, with members present or not."""
     checker = Checker()
     publisher = Publisher(broker.port, exchange, checker)
     with Member(broker.port, exchange, "g", "a", checker, arguments=SOON) as member:
@@ -401,7 +401,7 @@ def test_it_is_told_why_a_group_gets_nothing(
 def test_an_offset_that_is_set_while_members_hold_messages(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str, api: API
 ) -> None:
-    """Unsettled deliveries no longer count: members may settle these, and get the messages again."""
+    """After setting an offset, members' unsettled deliveries no longer count, and the messages come again."""
     publish(channel, stream, 0, 10)
     reader = Reader(broker.port, stream, "g", prefetch=10, **FIRST)
     reader.wait(10)
@@ -454,7 +454,7 @@ def test_a_group_begins_where_it_did_though_the_broker_is_killed_at_once(tmp_pat
 
 @pytest.mark.slow
 def test_kills_lose_nothing(tmp_path: Path) -> None:
-    """Redelivered messages are marked, and settlements are eventually kept."""
+    """Kills lose no message; redeliveries are marked, and settlements are eventually kept."""
     checker = Checker()
     with JumpMQ(data_dir=tmp_path) as broker:
         with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:

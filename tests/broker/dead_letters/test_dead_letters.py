@@ -93,7 +93,7 @@ def test_dead_letters_are_spread_by_a_hash_exchange(channel: WireChannel, unique
 
 
 def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None:
-    """RabbitMQ's queue process dies of the header, and loses all transient messages."""
+    """A forged count in ``x-death`` has no effect; RabbitMQ's queue process dies, with all transient messages."""
     grave, source = channel.queue(unique("grave")), unique("source")
     dying(channel, source, grave)
     for count in ("abc", -1, 2**63 - 1, None, ["x"], {"a": 1}):
@@ -109,7 +109,7 @@ def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None
 
 
 def test_a_key_that_is_too_long_for_a_delivery_is_cut(channel: WireChannel, unique: Name) -> None:
-    """RabbitMQ accepts the declaration, and closes connections on delivery of the message."""
+    """A key too long for a delivery is cut; RabbitMQ closes connections on delivery of such a message."""
     exchange = channel.exchange(unique("graves"), "fanout")
     grave, source = channel.queue(unique("grave")), unique("source")
     channel.bind(grave, exchange)

@@ -86,7 +86,7 @@ def test_an_entry_ends_by_the_time_of_its_exchange_or_its_message(channel: Block
 
 
 def test_headers_of_other_exchanges_pass_unchanged(channel: BlockingChannel) -> None:
-    """The header of a message stays for later exchanges, where its expiry begins on arrival."""
+    """Headers for later exchanges stay in the message, and the expiry there begins on arrival."""
     declare(channel, "first")
     channel.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
     channel.exchange_bind("later", "first")
@@ -109,7 +109,7 @@ def ring(channel: BlockingChannel, *names: str) -> None:
 
 
 def at_once(channel: BlockingChannel, exchange: str, count: int, **headers: Any) -> None:
-    """Dead-letter messages together, so that an exchange has forgotten most of them at their return."""
+    """Dead-letter messages together, more than an exchange remembers until the return."""
     arguments = {"x-dead-letter-exchange": exchange}
     channel.queue_declare("burst", durable=True, arguments=arguments)
     for number in range(count):
@@ -252,7 +252,7 @@ def test_what_expired_or_was_pushed_out_may_come_again(channel: BlockingChannel)
 
 @pytest.mark.slow
 def test_publishers_that_repeat_after_each_kill_are_once(broker: JumpMQ) -> None:
-    """A publisher repeats a message until its confirm, and after a kill all messages of the last second."""
+    """Messages repeated until their confirm, and after each kill, are delivered once."""
     with connected(broker) as connection:
         channel = connection.channel()
         declare(channel, "sure", "surely", persistence="disk")

@@ -127,7 +127,7 @@ def test_what_an_exchange_delays_goes_with_it(channel: BlockingChannel, broker: 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", pytest.param("x-modulus-hash", marks=pytest.mark.slow)])
 def test_delays_keep_hashing_also_over_a_restart(broker: JumpMQ, kind: str) -> None:
-    """A ring made uneven by a removal routes as before, with and without delay."""
+    """A ring made uneven by a removal routes messages with and without delay as before, also after a restart."""
     with connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -284,7 +284,7 @@ def test_exchanges_that_cannot_be(broker: JumpMQ, arguments: dict[str, Any], tex
 def test_no_exchange_takes_a_queue_that_is_there_for_its_own(
     broker: JumpMQ, channel: BlockingChannel, api: API
 ) -> None:
-    """Otherwise delayed messages would stay in the queue for ever, or reach the bindings of the wrong exchange."""
+    """An exchange does not adopt an existing queue: its delayed messages would be stuck or take wrong bindings."""
     long = "n" * 250
     declare(channel, sha256(long.encode()).hexdigest())
     imported = {"name": "amq.delayed.taken", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -368,7 +368,7 @@ def test_what_is_delayed_lacks_no_consumer(channel: BlockingChannel, api: API) -
 
 
 def test_who_may_not_read_sees_no_delayed_message(channel: BlockingChannel, api: API, broker: JumpMQ) -> None:
-    """The users: an outsider of another virtual host, and a publisher of the virtual host without read permission."""
+    """Users without read permission see no delayed message: an outsider, and a publisher of the virtual host."""
     declare(channel, "secret")
     publish(channel, "secret", LONG)
     api.request("PUT", "vhosts", "other").raise_for_status()
@@ -405,7 +405,7 @@ def counted(channel: BlockingChannel, names: list[str], count: int) -> Counter[s
 
 
 def test_none_is_lost_or_twice_where_the_broker_is_killed(broker: JumpMQ) -> None:
-    """Some messages are due before the kill, some while the broker is down, some after the restart."""
+    """Messages due before a kill, during the downtime, or afterwards are delivered once."""
     with connected(broker) as connection:
         channel = connection.channel()
         channel.confirm_delivery()

@@ -267,7 +267,7 @@ def test_a_disk_that_a_stream_has_filled_blocks_publishers(small_disk: Path) -> 
 
 
 def test_a_limit_makes_room_on_a_disk_that_its_stream_has_filled(small_disk: Path) -> None:
-    """Retention deletes files in its own commit, also if appends find no room on the disk."""
+    """A stream's limit makes room on a full disk: retention deletes files in a commit of its own."""
     with serving(small_disk / "data", "--disk-free-limit", "0") as serve, publisher(serve.port) as connection:
         api, channel = API(serve.http_url), connection.channel()
         arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2_000_000}

@@ -115,7 +115,7 @@ def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: in
 @pytest.mark.slow
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, delivery_mode: int) -> None:
-    """Holds below the limit, too: other programs can use the memory, and freed memory returns to the system."""
+    """Messages in idle queues are on disk only, even below the limit, and their memory returns to the system."""
     count = 800
     with serving(tmp_path) as serve, login(serve.port) as connection:
         channel = connection.channel()
@@ -133,7 +133,7 @@ def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, deliver
 
 @pytest.mark.slow
 def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> None:
-    """Each message's properties are as large as a queue segment's entry, and few messages arrive at a time."""
+    """Small messages of idle queues leave no holes, with large properties and a trickle of new messages."""
     each, times = 1000, 200
     with serving(tmp_path) as serve, login(serve.port) as connection:
         channel = connection.channel()

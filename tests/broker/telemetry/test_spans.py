@@ -191,7 +191,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_it_costs_nothing_unless_asked_for() -> None:
-    """Without spans, OpenTelemetry is not even imported; a trace header is passed on all the same."""
+    """Without a collector, OpenTelemetry is not imported, and a trace header is passed on."""
     programme = """
 import sys, pika, jumpmq
 with jumpmq.running() as broker:

@@ -62,7 +62,7 @@ def test_items_come_in_order_and_all_of_them() -> None:
 
 
 def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes() -> None:
-    """Otherwise the garbage collector, which counts allocations minus frees, has to scan all at once."""
+    """Objects made in slices are scanned in time: the garbage collector counts allocations minus frees."""
     kept: list[list[int]] = [[] for _ in range(50_000)]
     gc.collect()
 

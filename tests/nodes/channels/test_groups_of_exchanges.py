@@ -86,7 +86,7 @@ def test_members_of_all_homes_share_the_queues_of_an_exchange(running: RunningHo
 
 
 def test_shares_are_as_even_as_those_of_one_home(running: RunningHomes) -> None:
-    """Four members and six queues, two per home: every member has one or two."""
+    """Shares over homes are even: of six queues, two per home, four members have one or two each."""
     checker = Checker()
     members = [member(running, 1 + place % 3, f"m{place}", checker) for place in range(4)]
     soon(lambda: sorted(shares(running)) == [1, 1, 2, 2], *members)
@@ -98,7 +98,7 @@ def test_shares_are_as_even_as_those_of_one_home(running: RunningHomes) -> None:
 
 @pytest.mark.parametrize("at", [(1, 1, 1, 1), (1, 2, 3, 2)])
 def test_members_that_come_together_are_one_group(running: RunningHomes, at: tuple[int, ...]) -> None:
-    """Members join before the first has the answers of remote homes; later members join the existing group."""
+    """Members that join at the same time, before the answers of remote homes, form one group."""
     for home in (1, 2, 3):
         add_queues(running, home, f"q{home}c", f"q{home}d")
     consume = Basic.Consume(queue="orders", arguments=GROUP | SOON)
@@ -125,7 +125,7 @@ def one_at_most(running: RunningHomes, in_force: set[WireChannel]) -> bool:
 
 @pytest.mark.slow
 def test_members_of_one_name_that_come_together_are_one_member_at_most(running: RunningHomes) -> None:
-    """A member that loses the name while joining at a second home is first accepted, then cancelled at all homes."""
+    """Of members with equal names and concurrent joins, at most one remains; the rest is cancelled everywhere."""
     checker = Checker()
     for _ in range(2):
         channels = [login(running.brokers[home - 1].port).channel() for home in (1, 2)]
@@ -233,7 +233,7 @@ def test_a_member_goes_on_while_a_home_is_down_and_joins_it_again(running: Runni
 
 
 def test_a_member_that_settles_nothing_is_cancelled_once(running: RunningHomes) -> None:
-    """The share of the cancelled member is reassigned; late acknowledgements have no effect."""
+    """A member that settles nothing is cancelled once, and its share reassigned; late settlements have no effect."""
     checker = Checker()
     hung = member(running, 1, "hung", checker, arguments={"x-handover-timeout": 300})
     publisher = Publisher(running.brokers[0].port, "orders", checker)
@@ -261,7 +261,7 @@ def test_one_that_takes_the_name_of_another_takes_its_place_at_all_homes(running
 
 
 def test_what_another_home_refuses_is_refused(running: RunningHomes) -> None:
-    """The refused member leaves nothing at remote homes."""
+    """A refusal by a remote home refuses the member at all homes."""
     with pika.BlockingConnection(pika.URLParameters(running.url(3))) as connection:
         connection.channel().basic_consume("q3a", lambda *_: None)
         for home in (1, 2, 3):
@@ -301,7 +301,7 @@ def test_a_user_is_given_what_it_may_read_of_the_queues_of_all_homes(running: Ru
 
 
 def test_a_token_counts_at_all_homes(tmp_path: Path) -> None:
-    """The permissions of a stored user with the name of the token's bearer do not count."""
+    """A token's permissions count at all homes, and not those of a stored user with the bearer's name."""
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps(KEY_SET))
     with running_homes(2, tmp_path, oauth_resource="rabbit", oauth_keys=str(keys)) as running:
@@ -323,7 +323,7 @@ def test_a_token_counts_at_all_homes(tmp_path: Path) -> None:
 
 
 def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
-    """Weights count over all homes: of six queues the members have four and two."""
+    """Members share by the sum of weights over all homes: of six queues they have four and two."""
     checker = Checker()
     members = [
         member(running, 1, "heavy", checker, arguments={"x-group-weight": 2, "x-group-member": "heavy"}),
@@ -338,7 +338,7 @@ def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
 
 @pytest.mark.parametrize("members_at", [(1, 3), (2, 2)])
 def test_streams_at_other_homes_are_read_from_where_the_group_was(running: RunningHomes, members_at: Any) -> None:
-    """Homes keep the offsets of local streams; every home shows and sets all offsets."""
+    """Streams at remote homes are read from the group's offsets, which every home shows and sets."""
     for home in (1, 2, 3):
         with pika.BlockingConnection(pika.URLParameters(running.url(home))) as connection:
             channel = connection.channel()

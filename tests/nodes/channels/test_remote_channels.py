@@ -195,7 +195,7 @@ async def test_large_bodies_and_a_slow_client(tmp_path: Path) -> None:
 @pytest.mark.parametrize("taken", [1 << 30, 150_000, 0])
 @in_loop
 async def test_many_large_deliveries_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    """Deliveries are written from the receive buffer, as far as the socket takes the octets."""
+    """Many large deliveries are written from the receive buffer, as far as the socket takes the octets."""
     written = []
 
     def write(descriptor: int, octets: bytes | memoryview) -> int:
@@ -289,7 +289,7 @@ async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(
 async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is_killed_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last end was clean, and the records on disk name only the deliveries up to then."""
+    """Deliveries of a home killed right after its start are marked, though its last end was clean."""
     async with homes(2, tmp_path / "running") as (_, second):
         await declare(second, "q")
         persistent = pika.BasicProperties(delivery_mode=2)
@@ -317,7 +317,7 @@ async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is
 
 @in_loop
 async def test_a_client_that_comes_while_a_home_stops_is_not_served(tmp_path: Path) -> None:
-    """The record of a clean stop would not cover deliveries to the client."""
+    """A client that connects while a home stops is not served: the record of a clean stop would not cover it."""
     async with homes(2, tmp_path) as (first, _):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

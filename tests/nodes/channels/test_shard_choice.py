@@ -87,7 +87,7 @@ async def test_consumers_that_come_at_once_are_spread_to_within_one(tmp_path: Pa
 
 @in_loop
 async def test_clients_that_restart_one_by_one_leave_no_shard_unread(tmp_path: Path) -> None:
-    """The clients reconnect at any home; an abandoned shard is assigned next."""
+    """Clients that restart one by one at any home leave no shard unread: an abandoned shard is assigned next."""
     async with homes(3, tmp_path) as brokers:
         await sharded(brokers, 6)
         clients = [await connected(brokers[number % 3]) for number in range(6)]

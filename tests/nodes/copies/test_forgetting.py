@@ -114,7 +114,7 @@ def test_a_home_without_copies_is_lost_with_consent_only(cluster: Cluster) -> No
 
 
 def test_a_home_that_another_node_can_serve_is_not_lost(cluster: Cluster) -> None:
-    """Fewer than `min` copies are left, so that no node serves the home."""
+    """A node is not forgotten while its home has a complete copy at a live node, though no node serves the home."""
     cluster.output("set_copies", "3", "--home", "1", at=2)
     all_in = {ONE: "leader", TWO: "in set", THREE: "in set"}
     until(lambda: answered(lambda: cluster.states(1, at=2) == all_in))

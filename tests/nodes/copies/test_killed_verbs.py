@@ -107,7 +107,7 @@ def _node(cluster: Cluster, number: int) -> Killed:
 
 
 def _repeated(cluster: Cluster, *command: str, writes: int) -> None:
-    """Give a command until it finishes, with one kill each time.
+    """Repeat a command until completion, with one kill per call.
 
     First the second node is killed after its write, then the leader of home 1 after its first write, after
     two, and so on. The last command finishes without a kill.

@@ -107,7 +107,7 @@ def test_lost_nodes_are_replaced_and_a_seat_that_returns_gets_its_home_back(four
 @pytest.mark.several
 @pytest.mark.slow
 def test_a_home_below_min_goes_on_with_a_copy_at_another_node(four: Nodes) -> None:
-    """The last copy leads, and confirms and serves nothing until a second copy is filled."""
+    """A home below `min` confirms and serves nothing until its last copy has filled a second one."""
     one, two, three, last = four.all
     published(one, "q", range(50))
     client = ManagementClient(f"http://guest:guest@127.0.0.1:{last.http_port}", 60.0)

@@ -22,7 +22,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_members_that_two_nodes_add_at_once_are_both_added(cluster: Cluster) -> None:
-    """Regression: every node changed the request as last seen locally, and overwrote concurrent changes."""
+    """Members added at two nodes at once are both added (regression: a node overwrote concurrent changes)."""
     for node in cluster.nodes:
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) as connection:
             connection.channel().queue_declare(f"of {node.node}", durable=True)

@@ -279,7 +279,7 @@ class World:
                 process.take(number, entry)
 
     def stand_still(self, home: int) -> None:
-        """Let definitions stand still at a home after a long time without etcd."""
+        """Report a long time without etcd to a home; its definitions stand still."""
         if process := self.processes.get(home):
             process.log.stand_still(STANDS_STILL)
 

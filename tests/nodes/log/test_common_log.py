@@ -232,7 +232,7 @@ async def test_a_stranger_is_no_home(tmp_path: Path) -> None:
 async def test_no_queue_is_placed_at_a_home_that_has_not_ended_what_its_last_process_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that does not outlive the process would end with the old process's queues."""
+    """No queue is placed at a home before the queues of its last process have ended."""
     async with homes(2, tmp_path, queue_leader_locator="balanced") as (first, second):
         await propose(first, declaration(first, "r"))
         await stopped(second)

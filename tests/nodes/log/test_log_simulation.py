@@ -36,7 +36,7 @@ def test_whatever_breaks_the_homes_agree(steps: Schedule) -> None:
 
 
 def test_a_home_whose_link_breaks_before_it_is_sent_definitions_is_not_waited_for() -> None:
-    """The definitions first wait for the disk; without the rule, answers would wait for the home's next link."""
+    """Answers do not wait for a home whose link breaks before the definitions, which wait for the disk, are sent."""
     topology, on_disk, sent = Topology(NODE, home=FIRST, shared=True), list[Callable[[], None]](), list[Any]()
     first = First(topology, Disk(), [], 0, list, on_disk.append, [2], "b")
     topology.order_by(first)

@@ -18,7 +18,7 @@ PIECE = 3_000
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_wrong_after_any_of_many_schedules(seed: int) -> None:
-    """``python -m fuzzing.schedules`` draws new schedules on every run."""
+    """No check fails in many schedules; ``python -m fuzzing.schedules`` draws new ones."""
     found = run(seed, count=PIECE)
     print(f"{found.schedules} schedules, {found.choices} choices of the scheduler")
     assert not found.problems, "\n".join(found.problems)

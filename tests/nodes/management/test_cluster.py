@@ -95,7 +95,7 @@ def test_all_counters_of_a_node_are_one_request_a_second(
 
 
 def test_rates_of_a_node_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old node does not know the joint request: every kind of counters is requested alone."""
+    """Rates of an old node are requested one kind at a time: it does not know the joint request."""
     routes = asking.routes
     monkeypatch.setattr(asking, "routes", lambda *given: [one for one in routes(*given) if one.path == asking.PATH])
     with running_nodes(2, tmp_path) as nodes, closing(pika.BlockingConnection(pika.URLParameters(nodes.url(2)))) as at:
@@ -245,7 +245,7 @@ def test_jumpmqctl_names_nodes(nodes: RunningHomes, connections: list[pika.Block
 
 
 def test_what_a_node_is_needed_for(nodes: RunningHomes, connections: list[pika.BlockingConnection]) -> None:
-    """Quorum queues and streams of the node have no copies; classic queues are not counted, as with RabbitMQ."""
+    """A node is critical for quorum queues and streams without copies, not for classic queues, as in RabbitMQ."""
     declare(connections)
     check = ("GET", "health", "checks", "node-is-quorum-critical")
     assert api_of(nodes, 2).request(*check).json() == {"status": "ok"}
@@ -277,7 +277,7 @@ def test_what_a_node_is_needed_for(nodes: RunningHomes, connections: list[pika.B
 
 
 def test_who_does_not_know_the_secret_cannot_call(nodes: RunningHomes) -> None:
-    """The client gets no further than TLS."""
+    """A client without the secret gets no further than TLS."""
     ways = peers_of(nodes.brokers[0]).links._ways
     assert isinstance(ways, TLSSockets)
     directory = ways._directory
@@ -361,7 +361,7 @@ def is_closed(connection: pika.BlockingConnection) -> bool:
 
 @pytest.mark.slow
 def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path: Path) -> None:
-    """The node and the node's queues are shown as down, and forwarded requests fail with an error."""
+    """A hanging or killed node delays answers briefly; then the node and its queues are shown as down."""
     if not is_installed():
         pytest.skip("etcd is not installed")
     with ExitStack() as stack:
@@ -424,7 +424,7 @@ def running(api: API) -> set[str]:
 def test_readers_go_on_without_a_node_that_is_down(
     nodes: RunningHomes, connections: list[pika.BlockingConnection]
 ) -> None:
-    """Queues of the stopped node stay assigned, unless a reader is to be complete; later the node is asked again."""
+    """Readers go on without a stopped node; its queues stay assigned, unless a reader is to be complete."""
     declare(connections)
     group, queues = ("readers", "/", "group"), ["q1", "q2", "q3"]
     api = api_of(nodes, 1)

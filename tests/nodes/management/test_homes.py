@@ -56,7 +56,7 @@ def queues(channels: list[BlockingChannel], unique: Callable[[str], str]) -> Ite
 
 
 def test_each_figure_of_a_node_follows_from_those_of_its_homes() -> None:
-    """Holds also for metrics with a default, which would be the value of the first home alone."""
+    """Each metric of a node is derived from its homes' metrics; none is the default or the first home's value."""
     assert OF_NODE.keys() == set(NodeFigures._fields)
 
 

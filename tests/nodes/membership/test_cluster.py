@@ -89,7 +89,7 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
 @pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down", "taken for dead"])
 @in_loop
 async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(tmp_path: Path, trouble: str) -> None:
-    """The remaining nodes answered without the stopped node. Requests at the node wait for the changes."""
+    """A stopped node learns the changes of the cluster before it serves; requests wait meanwhile."""
     async with Cluster(tmp_path, timing=Timing(linked_look=60.0, unlinked_look=60.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
@@ -140,7 +140,7 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
 async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
 ) -> None:
-    """Holds also if the requesting end of the link notices the cut first."""
+    """A declaration beyond a broken link is known once answered, whichever end notices the cut first."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(2)
         try:
@@ -177,7 +177,7 @@ async def never(*arguments: Any) -> Any:
 async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in_etcd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """The answer waits for any time: a newly started node without links is such a case."""
+    """An answer waits for a live node without links until the node reports the change in etcd."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         try:
@@ -217,7 +217,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
 
 @in_loop
 async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(tmp_path: Path) -> None:
-    """The node is alive in etcd for ten seconds; the address for links refuses connections."""
+    """An answer does not wait long for an ended process, though its key in etcd lives for ten seconds."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         await until(lambda: len(first.running_nodes) == 2)
@@ -232,7 +232,7 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
 async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_for_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Holds also if a third node reports the declaration, before news of live nodes, and before a link exists."""
+    """A queue declared at a restarted node does not count as ended, also by news of a third node before a link."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
@@ -259,7 +259,7 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
 async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_process_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that does not outlive the process would end with the old process's queues."""
+    """No queue is placed at a node before the queues of its last process have ended."""
     async with Cluster(tmp_path) as cluster:
         configs = [cluster.config(number, queue_leader_locator="balanced") for number in range(2)]
         first, second = [await cluster.started(config) for config in configs]
@@ -289,7 +289,7 @@ async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_pro
 async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Etcd may be unreachable for the node meanwhile."""
+    """After its links were down, a node hears missed changes from peers, even without etcd."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         await until(lambda: len(second.running_nodes) == 2)
@@ -314,7 +314,7 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
 
 @in_loop
 async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
-    """Three nodes declare and bind common queues, in different orders."""
+    """Concurrent changes have one order: three nodes declare and bind the same queues in different orders."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(3)
         exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
@@ -429,7 +429,7 @@ async def test_a_broker_that_waited_for_an_etcd_that_is_not_there_goes_on_alone(
 async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """The first node makes the cluster, the second node gets a home."""
+    """A node becomes a member though etcd's answer was lost: the cluster's first node, or a node with a new home."""
     transaction, asked = Etcd.transaction, list[int]()
 
     async def breaks(etcd: Etcd, *arguments: Any) -> Any:
@@ -456,7 +456,7 @@ async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
 async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, makes: bool, done: bool
 ) -> None:
-    """Holds with and without the effect of the last request; the node makes the cluster, or joins."""
+    """A first start that ends at any request to etcd can be repeated, for a new and an existing cluster."""
     client = EtcdSettings.client
     async with Cluster(tmp_path) as cluster:
         first = await cluster.start(0)
@@ -547,7 +547,7 @@ async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) 
 async def test_a_copy_that_leaves_the_set_keeps_a_node_in_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the check of the removal and its entry in the log, the node gets the only complete copy of a home."""
+    """A copy that leaves the set keeps its node in the cluster: it may be the only complete copy of a home."""
     both = Configuration(
         1, "log", NODES[2], 2, 1, (*NODES[:2], NODES[2]), 1, "two@host.x", ("two@host.x", "one@host.y")
     )
@@ -621,7 +621,7 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
 
 @in_loop
 async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_path: Path) -> None:
-    """Both keys have expired in etcd, and the older process is announced again first."""
+    """Of two processes of a node the older ends, also if both keys expired in etcd and the older returns first."""
     async with Cluster(tmp_path) as cluster:
         first = await cluster.start(0)
         failures: list[tuple[str, str]] = []
@@ -650,7 +650,7 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
 
 @in_loop
 async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_path: Path) -> None:
-    """The case: a backup of etcd from before the node's restart."""
+    """A start recorded in etcd before this one, as in a restored backup, does not count as a second process."""
     async with Cluster(tmp_path) as cluster:
         asking, keys = cluster.client(), Keys("test")
         first = await cluster.start(0)
@@ -670,7 +670,7 @@ async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_
 
 @in_loop
 async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
-    """The node keeps the messages of undeleted queues, and the order of definitions after a restart."""
+    """A node behind the log's first entry begins from the snapshot, and keeps the messages of existing queues."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         asking, keys = cluster.client(), Keys("test")
@@ -742,7 +742,7 @@ async def test_the_log_is_compacted_aside(tmp_path: Path) -> None:
 
 @in_loop
 async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(tmp_path: Path) -> None:
-    """The clients connect to other nodes, and declare the queues again there."""
+    """Exclusive queues of a dead node are gone, so that a client can declare the queue at a live node."""
     async with Cluster(tmp_path, timing=Timing(grace=0.5, alive_interval=0.1)) as cluster:
         brokers = await cluster.start_all(3)
         first, second, third = brokers
@@ -784,7 +784,7 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
 
 @in_loop
 async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tmp_path: Path) -> None:
-    """Etcd compares in the transaction that appends: a node found dead may live by then."""
+    """A node found dead keeps its queues if it lives again at the append: etcd compares in the transaction."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
@@ -798,7 +798,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
 
 @in_loop
 async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Etcd has lost a node's key while the checking node has no links: a third node may still reach the node."""
+    """A node without links takes no other node for dead when a key is missing in etcd."""
     async with Cluster(tmp_path, timing=Timing(grace=0.0)) as cluster:
         brokers = await cluster.start_all(3)
         first, _, third = brokers
@@ -839,7 +839,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
 
 @in_loop
 async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
-    """Running nodes stand still, and starting nodes refuse: the log would get a second entry of a number."""
+    """An etcd set back to an older state is refused: running nodes stand still, starting nodes end."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []
@@ -878,7 +878,7 @@ def consumed(port: int, queue: str, count: int) -> list[bytes]:
 )
 @in_loop
 async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(tmp_path: Path, running: bool) -> None:
-    """Otherwise acknowledged messages would return unmarked, and newer messages would be missing."""
+    """An older copy of a data directory is refused, or its loss is recorded: messages would return or be missing."""
     async with Cluster(tmp_path, timing=Timing(alive_interval=0.1)) as cluster:
         first = await cluster.start(0)
         second = await cluster.start(1)
@@ -1002,7 +1002,7 @@ async def lost_cluster(cluster: Cluster, asking: Etcd) -> list[Config]:
 @pytest.mark.slow
 @in_loop
 async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues(tmp_path: Path) -> None:
-    """The queues include queues known to the node alone, and messages published meanwhile."""
+    """A node of an abandoned recovery returns with its queues, its own declarations and later messages included."""
     async with Cluster(tmp_path) as cluster:
         asking = cluster.client()
         brokers: list[Broker] = []
@@ -1094,7 +1094,7 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
 
 @in_loop
 async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_another(tmp_path: Path) -> None:
-    """A later release may write such an entry: skipping an entry would make the node diverge."""
+    """An entry of an unknown format ends a node that receives it over a link: skipping it would diverge the node."""
     async with Cluster(tmp_path) as cluster:
         first, second = await cluster.start_all(2)
         failures: list[str] = []

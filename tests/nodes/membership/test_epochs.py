@@ -54,7 +54,7 @@ async def test_each_start_is_an_epoch_also_where_etcd_has_lost_the_last_one(tmp_
 
 @in_loop
 async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_path: Path) -> None:
-    """Holds for any further content of etcd; the process ends at its first attempt."""
+    """A process whose home has a later epoch changes no definition, and ends at its first attempt."""
     async with Cluster(tmp_path) as cluster:
         broker = await cluster.start(0)
         asking = cluster.client()
@@ -70,7 +70,7 @@ async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_
 
 @in_loop
 async def test_a_node_of_an_earlier_release_ends_where_a_later_one_has_raised_the_log_s_format(tmp_path: Path) -> None:
-    """The node appends nothing: an entry may have a different outcome in the later format."""
+    """A node of an earlier release ends once a later release has raised the format of the log."""
     async with Cluster(tmp_path) as cluster:
         broker = await cluster.start(0)
         asking = cluster.client()
@@ -86,7 +86,7 @@ async def test_a_node_of_an_earlier_release_ends_where_a_later_one_has_raised_th
 @pytest.mark.slow
 @in_loop
 async def test_a_process_goes_on_where_etcd_has_a_state_of_before_its_start(tmp_path: Path) -> None:
-    """As where etcd was restored from a backup; no value comes twice."""
+    """A process goes on if etcd is restored from a backup before its start; no value comes twice."""
     async with Cluster(tmp_path) as cluster:
         asking = cluster.client()
         broker = await cluster.start(0)
@@ -107,7 +107,7 @@ async def test_a_process_goes_on_where_etcd_has_a_state_of_before_its_start(tmp_
 async def test_other_nodes_tell_a_process_that_cannot_reach_etcd_of_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: int
 ) -> None:
-    """As where a volume was taken over: else both would serve the home until etcd is reached again."""
+    """Peers report a later process to a process without etcd, as after a takeover of the volume."""
     async with Cluster(tmp_path) as cluster:
         brokers = await cluster.start_all(2)
         first, other = brokers[older], brokers[1 - older]

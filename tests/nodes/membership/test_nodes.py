@@ -68,7 +68,7 @@ async def test_a_node_has_the_name_of_its_machine_and_keeps_it(tmp_path: Path, m
 
 @in_loop
 async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) -> None:
-    """Queues are declared on the node of the request, which has to run."""
+    """The API shows all nodes, forgets a stopped node, and declares queues on the node of the request."""
 
     def jumpmqctl(api: API, *arguments: str) -> str:
         called = run("jumpmqctl", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))

@@ -70,7 +70,7 @@ class ObservedCluster(Cluster):
 )
 @in_loop
 async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: Path, attack: str) -> None:
-    """Definitions stand still until the entry is gone, and no process ends."""
+    """An entry not sealed by a node is not applied: definitions stand still until the entry is gone."""
     async with ObservedCluster(tmp_path) as cluster:
         words = secrets.token_hex(32)
         broker = await cluster.with_secret(0, _secret(tmp_path, "secret", words))
@@ -177,7 +177,7 @@ def _declared(broker: Broker) -> set[str]:
 @pytest.mark.slow
 @in_loop
 async def test_a_cluster_becomes_a_sealed_one_from_what_a_node_has(tmp_path: Path) -> None:
-    """The links get a new secret: the old secret was readable."""
+    """A cluster becomes sealed by a recovery from a node's data; the links get a new secret."""
     async with ObservedCluster(tmp_path) as cluster:
         broker = await cluster.with_secret(0, None)
         await declare(broker, "kept")

@@ -46,7 +46,7 @@ async def make_room(asking: Etcd) -> None:
 
 @in_loop
 async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path) -> None:
-    """Etcd answers reads and keep-alives as usual."""
+    """With an etcd out of space, definitions stand still; reads and keep-alives are answered as usual."""
     async with Cluster(
         tmp_path, "--quota-backend-bytes", "2000000", timing=Timing(patience=1.0, alive_interval=0.2)
     ) as cluster:
@@ -173,7 +173,7 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
 async def test_a_new_node_that_waits_while_others_miss_the_cluster_writes_nothing_into_etcd(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The node repeats its attempts without end: leftovers of attempts would fill etcd."""
+    """A new node that waits while the others miss the cluster leaves nothing in etcd, in any of its attempts."""
     keys = Keys("test")
     async with Cluster(tmp_path) as cluster:
         asking = cluster.client()

@@ -91,7 +91,7 @@ async def test_a_home_that_is_short_of_disk_holds_up_its_publishers_everywhere_a
 
 @in_loop
 async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for_other_homes(tmp_path: Path) -> None:
-    """The others: confirms of the channel's own home, of messages in memory only, and of unroutable messages."""
+    """A home short of memory delays only its own confirms, not those of local, transient or unroutable messages."""
     async with homes(3, tmp_path) as brokers:
         for broker in brokers:
             await declare(broker, f"q{broker.topology.home}")
@@ -203,7 +203,7 @@ async def test_a_home_that_is_down_has_its_messages_nacked_and_others_go_on(tmp_
 
 @in_loop
 async def test_the_other_ways_to_a_queue() -> None:
-    """Bindings of exchanges, alternate exchanges, CC, hash exchanges and unroutable messages."""
+    """Messages reach remote queues by bindings of exchanges, alternate exchanges, CC and hash exchanges."""
     async with homes(2, durable=False) as brokers:
         for name in ("a", "b", "c"):
             await declare(brokers[1], name)
@@ -346,7 +346,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
 
 @in_loop
 async def test_direct_replies_find_their_way_back() -> None:
-    """Client and server are at different homes; an answer to a closed channel is dropped."""
+    """Direct replies reach a client at another home; a reply to a closed channel is dropped."""
     async with homes(3, durable=False) as brokers:
         await declare(brokers[0], "requests")
         asked = asyncio.Event()

@@ -173,7 +173,7 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
 
 @in_loop
 async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(tmp_path: Path) -> None:
-    """A crash forgets the answers to messages."""
+    """Messages answered before a crash, and still in the older state of the disk, are not published again."""
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
         peers_of(first).links.handlers[TAKEN] = lambda link, payload: None
@@ -195,7 +195,7 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
 
 @in_loop
 async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_starts_again(tmp_path: Path) -> None:
-    """The queues of remote homes are reported as restored before the outbox of this home is."""
+    """Messages kept at another home than the first are sent after its restart."""
     async with homes(2, tmp_path) as (first, second):
         await declare(first, "q")
         first.set_limits(memory=0)
@@ -259,7 +259,7 @@ async def test_what_cannot_be_read_for_a_while_is_sent_later_in_order(
 
 @in_loop
 async def test_any_home_crashes_at_any_time(tmp_path: Path) -> None:
-    """A crash is a start from a copy of the files of a running home."""
+    """Any home may crash at any time, here simulated by a start from a copy of its files."""
     random = Random(3)
     queues = "abc"
     expected: dict[str, list[bytes]] = {name: [] for name in queues}
@@ -295,7 +295,7 @@ async def die(broker: Broker, *texts: bytes, queue: str = "dying") -> None:
 
 @in_loop
 async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_crashes(tmp_path: Path) -> None:
-    """The commit of a message's death includes the dead letter, also for a queue of a remote home."""
+    """Dead letters arrive once and in order, also through broken links and crashes of the homes."""
     random = Random(4)
     expected: list[bytes] = []
     async with AsyncExitStack() as stack:
@@ -374,7 +374,7 @@ async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(tmp_pa
 @pytest.mark.slow
 @in_loop
 async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) -> None:
-    """Holds also if a second queue refuses the dead letters for a while, until sent again."""
+    """At-least-once dead letters reach every queue once, also while a second queue refuses messages."""
     async with homes(2, tmp_path) as (first, second):
         arguments = {"x-dead-letter-exchange": "amq.fanout", "x-queue-type": "quorum", "x-overflow": "reject-publish"}
         await declare(first, "dying", arguments | {"x-dead-letter-strategy": "at-least-once"})

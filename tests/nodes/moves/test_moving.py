@@ -375,7 +375,7 @@ async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An uncommitted transaction holds its acknowledged messages."""
+    """The API shows the reason of a waiting move, here an uncommitted transaction; later the move goes on."""
     async with homes(2, tmp_path, timing=Timing(stalled_move=0.2, settle_grace=0.1)) as brokers:
         await filled(brokers[0], "q", 5)
 
@@ -404,7 +404,7 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, capl
 
 @in_loop
 async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path) -> None:
-    """Otherwise a restarted home would use different numbers of queues than its peers, and lose messages."""
+    """Numbers of queues are never reused: a restarted home would confuse its queues with those of its peers."""
     async with homes(2, tmp_path) as brokers:
         first = brokers[0]
         for name in ("q", "r"):
@@ -521,7 +521,7 @@ async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 @in_loop
 async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
-    """The directories at each step of a move are the directories after a crash in the step."""
+    """A stream arrives after a crash at any step of its move, simulated by copies of the directories."""
     async with homes(3, tmp_path / "running") as brokers:
         await declare(brokers[0], "s", {"x-queue-type": "stream"})
         await publish(brokers[2], "", "s", 0, 200)
@@ -620,7 +620,8 @@ REFUSING = {"x-overflow": "reject-publish", "x-max-length": 1000}
 async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
     tmp_path: Path, begins_first: bool, arguments: dict[str, Any]
 ) -> None:
-    """A rejected message stays in the queue or the outbox until its dead letter is stored.
+    """Rejected messages for a stopped home survive a move: they stay in the queue or the outbox until
+    delivered.
 
     The failure comes before or after the queue begins to move.
     """

@@ -197,7 +197,7 @@ def test_keys_stay_in_order_while_rings_change_under_load(running: RunningHomes,
 
 @pytest.mark.parametrize("home", [2, 3])
 def test_they_wait_on_when_a_home_starts_again(running: RunningHomes, home: int) -> None:
-    """The restarted home: the home of the waiting queue, or the home of a queue waited for."""
+    """Messages wait on after a restart of the home of the waiting queue, or of a queue waited for."""
     checker = Checker()
     publisher = grown(running, checker)
     before = {(found["source"], found["messages_held"]) for found in fences(running) if found["queue"] == "new"}

@@ -89,7 +89,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
 
 @in_loop
 async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
-    """A group continues after the settled messages, a plain consumer at the given offset."""
+    """After the move, a group continues after its settled messages, a plain consumer at its offset."""
     async with nodes(2, tmp_path, timing=Timing(settle_grace=0.5)) as brokers:
         await declare(brokers[0], "s", SMALL)
         await publish(brokers[0], "", "s", 0, 50)
@@ -136,7 +136,7 @@ async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest follows; parts of the copy damaged by a crash are copied again."""
+    """A copied part stays when either node restarts; the rest follows, and damaged parts are copied again."""
     written, write = [0], SegmentCopy.write
     room = threading.Event()
 
@@ -186,7 +186,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
 async def test_what_cannot_be_copied_stays_and_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Causes: a full or failing disk, and a damaged segment; nothing is left at the new node."""
+    """A stream that cannot be copied stays and serves: a full or failing disk, or a damaged segment."""
     async with nodes(2, tmp_path) as brokers:
         first, second = brokers
         await declare(first, "s", SMALL)
@@ -282,7 +282,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
 
 @in_loop
 async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_path: Path) -> None:
-    """Retention removed the file that the earlier attempt had requested."""
+    """A late answer to an earlier attempt does not refuse a copy, after retention removed the requested file."""
     async with nodes(2, tmp_path) as (first, second):
         await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
@@ -306,7 +306,7 @@ async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_pa
 async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The stream has moved; publishes are stored at the new node, and the move continues once there is room."""
+    """A full disk at the last step delays the move, which continues once there is room; publishes are kept."""
     is_full, finish = threading.Event(), StreamFiles.finish_coming
     is_full.set()
 
@@ -334,7 +334,7 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
 async def test_what_is_lost_at_the_last_moment_is_told_and_the_rest_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last segment is gone when the messages published meanwhile are copied."""
+    """The loss of the last segment at the last step is reported, and the rest arrives."""
     copied = StreamOffers.copied
 
     async def losing(self: StreamOffers, stream: Any, home: int, to: int, tell: Any) -> None:
@@ -397,7 +397,7 @@ async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of a deleted stream go at once, abandoned files after a while."""
+    """Files of an abandoned move are deleted: at once with the stream, otherwise after a while."""
 
     def leave(number: int) -> Path:
         directory = tmp_path / "home-2" / "streams" / f"{number}.coming"
@@ -421,7 +421,7 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @in_loop
 async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
-    """The directories at each step of a move are the directories after a crash in the step."""
+    """A stream arrives after a crash at any step of its move, simulated by copies of the directories."""
     timing = Timing(near_octets=1000)
     async with nodes(2, tmp_path / "running", timing=timing) as brokers:
         await declare(brokers[0], "s", SMALL)

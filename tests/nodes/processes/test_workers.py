@@ -96,7 +96,7 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
 
 @pytest.mark.slow
 def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:
-    """Existing queues stay in place; later queues go to the new processes, too."""
+    """With more processes, existing queues stay in place, and new queues go to all processes."""
     balanced = {"x-queue-leader-locator": "balanced"}
     for processes in (1, 2, 4):
         with jumpmq.running(data_dir=tmp_path, workers=processes) as broker, connected(broker.amqp_url) as [channel]:
@@ -182,7 +182,7 @@ async def test_a_process_that_ends_again_and_again_ends_the_broker() -> None:
 
 
 def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
-    """`jumpmq serve --workers 2` is ready once all workers are, ignores SIGHUP, and ends on SIGTERM.
+    """`jumpmq serve --workers 2` is ready once all workers are, ignores SIGHUP, and ends on SIGTERM or request.
 
     After SIGKILL, the next start waits for the processes of the killed broker.
     """
@@ -246,7 +246,7 @@ def has_ended(pid: str) -> bool:
 
 @in_loop
 async def test_who_clears_up_old_files_leaves_the_directory_of_links(tmp_path: Path) -> None:
-    """systemd-tmpfiles skips locked directories (tmpfiles.d(5))."""
+    """systemd-tmpfiles leaves the directory of links alone, which is locked (tmpfiles.d(5))."""
     async with serving_workers(settings(), 2) as control:
         directory = control.workers.links
         assert directory.stat().st_mode & 0o777 == 0o700

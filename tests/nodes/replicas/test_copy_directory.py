@@ -153,7 +153,7 @@ def test_a_copy_with_a_damaged_opening_has_a_gap_and_loses_no_octets(home: Path,
 
 
 def test_damage_before_the_part_that_can_be_shipped_is_no_reason_to_stay_closed(home: Path, tmp_path: Path) -> None:
-    """A copy filled with damaged files has the damage of its leader."""
+    """A copy opens in spite of damage before its shippable part: files from a damaged leader have the same damage."""
     copy = copied(home, tmp_path)
     first = copy.lineage[0]
     path = copy.path(first.segment)
@@ -266,7 +266,7 @@ def test_streams_are_made_from_the_log_of_a_copy(tmp_path: Path) -> None:
 
 @in_loop
 async def test_commits_are_written_and_synced_in_order_by_whichever_thread(home: Path, tmp_path: Path) -> None:
-    """The first octets of a segment make room in its file; a commit that fits goes through the compiled thread."""
+    """Commits are written and synced in order, by the compiled thread if the file has room, else by Python."""
     stretch = read_lineage(home).lineage[0]
     octets, at = octets_of(home, stretch), position_at(stretch.segment, 0)
     answers: list[TaskResult] = []

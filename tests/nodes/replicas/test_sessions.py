@@ -46,7 +46,7 @@ async def test_a_dropped_session_begins_again_on_the_same_link() -> None:
 
 @in_loop
 async def test_hellos_that_cross_those_of_a_restarted_replica_come_to_an_end() -> None:
-    """Regression: both sides answered each other without end, a thousand times a second."""
+    """HELLOs that cross a restarted replica's end soon (regression: a thousand a second, without end)."""
     async with two() as (first, second):
         one, other = Party("n1.a"), Party("n2.c")
         first.join(7, one)

@@ -87,7 +87,7 @@ def test_with_tls_they_stay_too(broker: JumpMQ) -> None:
 
 
 def test_what_is_sent_behind_the_opening_goes_along(broker: JumpMQ) -> None:
-    """A client need not wait for open-ok: RabbitMQ takes methods sent at once."""
+    """Methods sent behind connection.open, without waiting for open-ok, are handed over, as RabbitMQ takes them."""
     body = bytes(range(256)) * 40
     for cut in (0, 1, 300, 9000):
         connection = dial(broker.port)

@@ -34,7 +34,7 @@ async def test_parts_that_follow_each_other_are_one_record_and_nothing_passes_th
 
 @in_loop
 async def test_a_link_that_proves_itself_after_the_stop_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record of a clean stop would not cover deliveries over the link."""
+    """A link proved after the stop does not come up: the record of a clean stop would not cover its deliveries."""
     made, held = Link.connection_made, list[Link]()
 
     def connection_made(link: Link, transport: asyncio.Transport) -> None:

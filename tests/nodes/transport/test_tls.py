@@ -148,7 +148,7 @@ async def test_records_go_both_ways_in_order() -> None:
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("seed", range(2))
 def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEventLoop], seed: int) -> None:
-    """Reads may end anywhere: records fill the buffer, exceed it, or have begun."""
+    """Records of all sizes arrive whole, wherever a read ends."""
     random, full = Random(seed), ROOM - HEADER.size
     sizes = [random.choice([0, 1, 100, 5000, ROOM // 2, full - 1, full, full + 1, KEPT, 3 * KEPT]) for _ in range(200)]
     sent = [random.randbytes(min(size, 64)) * (size // 64) + bytes(size % 64) for size in sizes]
@@ -175,7 +175,7 @@ def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEven
 
 @in_loop
 async def test_there_is_room_behind_a_long_record() -> None:
-    """The room lets the following records be handled in one turn."""
+    """After a long record the buffer has room, so that the next records are handled in one turn."""
     known, heard = directory(), list[int]()
     async with ends((1, known), (2, known)) as (one, two):
         two.handlers[64] = lambda link, payload: heard.append(len(payload))
@@ -282,7 +282,7 @@ async def test_endless_handshakes_are_few_and_end() -> None:
 
 
 def test_what_comes_while_a_process_is_busy_is_not_lost() -> None:
-    """With the brokers' event loop, connections and the beginning of their TLS arrive at once."""
+    """Connections that arrive, with the beginning of TLS, while a process is busy are not lost."""
     count = 20
 
     def shake_hands(address: Address) -> bytes:
@@ -423,7 +423,7 @@ def test_files_that_get_the_numbers_of_closed_sockets_are_watched(
 
 @pytest.mark.parametrize("way", ["stranger", "call"])
 def test_a_closed_connection_is_released(way: str) -> None:
-    """Without a collection of garbage."""
+    """A closed connection is released without a garbage collection."""
 
     async def test() -> None:
         known = directory()

@@ -172,7 +172,7 @@ def test_binding_a_queue_moves_keys_to_it_only(built: Built) -> None:
 
 
 def test_ring_removal_shift_moves_the_buckets_above_down(built: Built) -> None:
-    """As in RabbitMQ: the result is the ring that the remaining queues alone would make."""
+    """A removal leaves the ring that the remaining queues alone would make, as in RabbitMQ."""
     ring(built, {f"q{n}": 1 for n in range(10)}, **{"ring-removal": "shift"})
     built.unbind("e", "q0", "1")
     ring(built, {f"q{n}": 1 for n in range(1, 10)}, "made-anew")

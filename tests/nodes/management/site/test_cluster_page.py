@@ -280,7 +280,7 @@ def message(key: str) -> dict[str, Any]:
 def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(
     tmp_path: Path, browser: Browser, pictures: Path
 ) -> None:
-    """Three processes and an etcd, one node killed: no page of the remaining nodes reports a healthy cluster."""
+    """While one of three nodes is killed, no page of the remaining nodes reports a healthy cluster."""
     with ExitStack() as stack:
         (member,) = stack.enter_context(etcd(tmp_path))
         options = ("--cluster", "page", "--etcd", member.url, "--queue-leader-locator", "balanced")

@@ -59,7 +59,7 @@ def marks(site: Site, name: str) -> list[str]:
 
 
 def test_a_queue_whose_messages_are_on_their_way(nodes: RunningHomes, api: API, site: Site) -> None:
-    """The messages stay in transit while a node does not answer."""
+    """The page marks a queue whose messages are in transit, here while a node does not answer."""
     declared(nodes, "orders")
     nodes.run(nodes.leave(3))
     move(api, "orders")
