@@ -174,7 +174,7 @@ def _found_in(directory: Path) -> State:
             for queue, batches in opened.store.batches().items()
         }
         assert not opened.store.losses, opened.store.losses.listed()
-        opened.store.put("start", "last", 1)  # so that the end writes the index
+        opened.store.put("start", "last", 1)  # so that the stop writes the index
     finally:
         opened.store.close()
     definitions.pop("last", None)
@@ -195,5 +195,5 @@ def difference(found: State, expected: State) -> str:
 UNHURRIED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[phase for phase in Phase if phase is not Phase.shrink],  # a full comparison would take minutes
+    phases=[phase for phase in Phase if phase is not Phase.shrink],  # shrinking would take minutes
 )

@@ -56,7 +56,9 @@ def test_nothing_is_told_or_removed_for_what_is_not_complete(tmp_path: Path) -> 
 
     store_commits(opened, 12, turn)
     assert opened.commits == told and opened.store.committed == told[-1]
-    assert before < {path.name for path in logs.glob("*.log")}  # the log goes on in other segments, and keeps these
+    assert before < {
+        path.name for path in logs.glob("*.log")
+    }  # the log continues in new segments, and keeps these files
     (batch, *_) = {one.batch: None for one in first}
     assert batch.positions and opened.store.staged_bytes > 0
     assert left(opened.crash()) == {2: list(range(1, 37))}
@@ -251,7 +253,7 @@ def test_a_segment_stays_while_the_last_of_its_settlements_is_being_written(tmp_
 
     store_commits(opened, 1, settle_two)
     disk.free.clear()
-    originals[2].batch.settle(3)  # and its dead letter, in one commit
+    originals[2].batch.settle(3)  # and the dead letter, in one commit
     opened.store.append(3, make_messages(1, 1))
     dead_lettered = opened.store.flush()
     held.release()

@@ -157,7 +157,7 @@ def test_room_is_kept_again_once_there_is_enough(opened: Opened, disk: Disk, tmp
     number = opened.store.flush()
     opened.error()
     assert not reserve.exists()
-    disk.room = 21 << 20  # too little to keep some of it
+    disk.room = 21 << 20  # too little for a reserve
     opened.wait_for(number)
     assert not reserve.exists()
     disk.room = None

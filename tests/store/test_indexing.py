@@ -134,7 +134,7 @@ def test_messages_that_follow_in_the_next_segment_belong_to_the_batch_that_was_s
         fill(number)
         opened.work_until(lambda: len(store._log.segments) > number)
 
-    store.append(1, make_messages(1, 3))  # a batch before, which stays
+    store.append(1, make_messages(1, 3))  # an earlier batch, which stays
     roll(1)
     settled, kept = make_messages(4, 6), make_messages(7, 9)
     store.append(1, settled)

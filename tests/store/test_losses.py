@@ -158,7 +158,7 @@ def test_what_is_left_of_a_batch_counts_as_unsettled_where_what_was_settled_is_m
     found = Opened(tmp_path)
     assert [loss for loss, _ in found.store.losses.listed() if "messages 3 to 3" in loss]
     found.store.acknowledge_losses()
-    found.store.put("start", "last", 1)  # so that the end writes the index
+    found.store.put("start", "last", 1)  # so that the stop writes the index
     (batch,) = found.restart().store.batches()[1]
     assert (batch.remaining, batch.settled.count) == (3, 0)
     found.close()

@@ -210,7 +210,7 @@ def test_a_dropped_queue_loses_all_it_had_and_no_other_does(opened: Opened) -> N
     opened.store.drop_queue(1)
     opened.commit()
     for message in (*written, *staged):
-        message.batch.settle(message.seq)  # a consumer that still held them
+        message.batch.settle(message.seq)  # a consumer with unsettled messages
     opened.commit()
     assert not opened.store.dirty
     found = opened.crash()

@@ -30,7 +30,7 @@ POINTS = 40
 UNHURRIED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[phase for phase in Phase if phase is not Phase.shrink],  # it would take minutes
+    phases=[phase for phase in Phase if phase is not Phase.shrink],  # shrinking would take minutes
 )
 
 

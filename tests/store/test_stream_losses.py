@@ -266,7 +266,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     left = source.files.hand_over(source.log, {}, leave=True)
     source.commit()
     opened = Opened(tmp_path / "before")
-    opened.store.delete(STREAM, "7")  # as for a stream whose files are to come
+    opened.store.delete(STREAM, "7")  # as before the arrival of a stream's files
     opened.commit()
     assert opened.files.take_over(7, left).end == COUNT
     opened.work_until(lambda: not opened.store._upkeep.has_snapshot)  # the index is written

@@ -106,7 +106,7 @@ def test_a_file_that_is_cut_while_it_is_used_is_damaged_and_ends_nothing(directo
     losses: list[str] = []
     files = StreamFiles(directory, on_loss=losses.append)
     log = files.open(7)
-    assert bodies(log) == list(range(60))  # its chunks are known, and its files mapped
+    assert bodies(log) == list(range(60))  # with known chunks, and mapped files
     for path in segments(directory):
         os.truncate(path, 700)
     log._cache.clear()

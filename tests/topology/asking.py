@@ -194,7 +194,7 @@ def log_of(topology: Topology, wishes: list[Asked]) -> list[tuple[str, str]]:
         try:
             change = change_of(topology, asked)
         except AMQPError:
-            continue  # refused before its home asks for the change
+            continue  # refused by the queue's home, without a change
         if change is not None:
             entry = json.dumps(change.to_json())
             log.append((entry, outcome(topology, change)))

@@ -9,7 +9,7 @@ from jumpmq.topology import ConsistentHashExchange, Topology, VirtualHost
 def state_of(topology: Topology) -> dict[str, Any]:
     """Return every definition, in order, with the policies in force and the positions on hash rings."""
     return {
-        "homes": list(topology.homes.items()),  # their order is the order of shards
+        "homes": list(topology.homes.items()),  # in the order of shards
         "forgotten": dict(topology.forgotten),
         "counters": dict(topology.counters),
         "users": [copy.deepcopy(user) for user in topology.users.values()],

@@ -160,7 +160,7 @@ def test_others_are_locked_out_of_an_exclusive_queue(built: Built) -> None:
         lambda: built.vhost.queue("q", "other"),
         lambda: built.queue("q", exclusive=True, owner="other"),
         lambda: built.queue("q", durable=True),
-        lambda: built.queue("q"),  # its owner, but not exclusive
+        lambda: built.queue("q"),  # the owner, but not exclusive
         lambda: built.delete_queue("q", connection="other"),
         lambda: built.topology.apply(Bind("/", binding, "other")),
         lambda: built.topology.apply(Unbind("/", binding, "other")),

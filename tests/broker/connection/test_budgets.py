@@ -140,7 +140,7 @@ def test_a_user_has_so_many_bindings(user: Limited, plain: jumpmq.RunningBroker)
         )
         channel.call(Queue.Unbind(queue=queue, exchange="amq.direct", routing_key="a"))
         channel.bind(queue, "amq.direct", "c")
-        channel.call(Queue.Delete(queue=queue))  # and its bindings with it
+        channel.call(Queue.Delete(queue=queue))  # and the queue's bindings
         for key in ("a", "b"):
             channel.bind(channel.queue(f"{user.name}.q"), "amq.direct", key)
 

@@ -27,7 +27,7 @@ class Checker:
     _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # last epoch and consumer of each key
     _gone: set[str] = field(default_factory=set)
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
-    _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # deliveries of consumers that are gone
+    _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # deliveries of ended consumers
 
     def publish(self, key: str) -> int:
         """Return the number of a new message of a key, from 1, and count the message as published."""

@@ -67,7 +67,7 @@ def test_a_queue_that_is_full_gets_it_later_and_the_others_once(jumpmq: JumpMQ, 
     channel.bind("other", "dead")
     reject(channel, b"1", b"2")
     until(lambda: waiting(jumpmq) == 1)
-    time.sleep(1.2)  # it has been tried again, and refused
+    time.sleep(1.2)  # the dead letter was sent again, and refused
     assert [arrival(channel, "other").body for _ in range(2)] == [b"1", b"2"]
     channel.call(Queue.Purge(queue="target"))
     assert arrival(channel, "target").body == b"2"

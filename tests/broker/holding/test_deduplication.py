@@ -218,7 +218,7 @@ def test_a_queue_has_no_two_of_the_same(channel: BlockingChannel, api: API, kind
     assert not accepts("a")
     (frame, _, _) = channel.basic_get(kind)
     channel.basic_ack(frame.delivery_tag)
-    gone = "a" if kind == "classic" else "b"  # a quorum queue puts it back at its end
+    gone = "a" if kind == "classic" else "b"  # a quorum queue requeues at the end
     assert accepts(gone)
     (frame, _, _) = channel.basic_get(kind)
     channel.basic_reject(frame.delivery_tag, requeue=False)

@@ -64,7 +64,7 @@ def test_messages_come_in_the_order_in_which_they_are_due(broker: JumpMQ, channe
     queue(channel, "ordered", "order")
     began = time.time()
     with connected(broker) as connection:
-        unconfirmed = connection.channel()  # without a wait between two of them
+        unconfirmed = connection.channel()  # without a wait between the publishes
         for delay in (900, 300, 600):
             publish(unconfirmed, "order", delay, str(delay))
         publish(unconfirmed, "order", None, "at once")
@@ -122,7 +122,7 @@ def test_what_an_exchange_delays_goes_with_it(channel: BlockingChannel, broker: 
     assert refused(broker, lambda other: other.queue_declare("amq.delayed.gone", passive=True))[0] == 404
     declare(channel, "gone")
     assert delayed(channel, "gone") == 0
-    channel.exchange_delete("gone", if_unused=True)  # its queue does not count as use
+    channel.exchange_delete("gone", if_unused=True)  # the exchange's own queue does not count as use
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", pytest.param("x-modulus-hash", marks=pytest.mark.slow)])
@@ -431,7 +431,7 @@ def test_none_is_lost_or_twice_where_the_broker_is_killed(broker: JumpMQ) -> Non
         until(take)
         take()
     assert max(found.values()) == 1
-    # Until due, a transient message is kept, too; afterwards it is like any other transient message.
+    # A delay keeps a transient message, too; a due transient message does not survive.
     assert persistent <= found.keys()
 
 

@@ -71,7 +71,7 @@ def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(brok
         # After consumption there is room again.
         bodies = other.bodies(queue)
         assert isinstance(connection.next_event(0), Connection.Unblocked)
-        if len(bodies) == count:  # otherwise there was room before all were taken
+        if len(bodies) == count:  # otherwise the room came before the last delivery
             until(lambda: other.ready(queue) == 1)
             bodies += other.bodies(queue)
         assert bodies == [BODY] * count + [b"last"]

@@ -53,7 +53,7 @@ def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker: jumpmq.R
             mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": 1 << 40}}),
         ]
         assert {answer.status_code for answer in attempts} == {401}
-        # A group of the same name that belongs to mallory is another group.
+        # mallory's group of the same name is separate.
         mallory.request("POST", "readers", "/", "g", "renew")
         mallory.request("POST", "readers", "/", "g", "open", json={"query": "mine", "lease": 60})
         mallory.request("DELETE", "readers", "/", "g")

@@ -110,7 +110,7 @@ def test_different_damage_in_all_copies_stays_until_one_of_them_is_repaired(stop
             found.extend(taken(other, "q"))
         return found == [NUMBERS[10]]
 
-    until(repaired)  # the repaired copy leads, and the other copies are made again from it
+    until(repaired)  # the repaired copy leads, and is the source of new copies
     until(lambda: all((copy / "damaged").exists() for copy in copies_of(stopped)[::2]))
     until(lambda: len(stopped.configuration().set) == 3)
 
@@ -120,7 +120,7 @@ def test_a_damaged_copy_is_led_by_force_where_its_damage_hides_the_end_of_a_segm
     one, two, other = stopped.all
     for copy in copies_of(stopped):
         path, _ = place_of(b"7777810", copy)
-        for at in (20, 52):  # of the segment's opening, which is stored twice
+        for at in (20, 52):  # of the segment's opening, stored twice
             flip(path, at)
     for node in (two, other):
         node.start()

@@ -330,7 +330,7 @@ def test_a_lost_node_is_forgotten_once_its_queues_have_moved(cluster: Cluster) -
     status, refusal = cluster.ask("DELETE", "nodes/one@host", at=1)
     assert status == 400
     assert "serves its home 1 (durable queues: 2): drain node 'one@host' first" in refusal["reason"]
-    until(lambda: "served_by" in cluster.ask("GET", "nodes/one@host", at=2)[1]["workers"][0])  # its metrics are there
+    until(lambda: "served_by" in cluster.ask("GET", "nodes/one@host", at=2)[1]["workers"][0])  # with metrics
     refused = cluster.control("forget_cluster_node", "one@host", at=2)
     assert (refused.returncode, refused.stderr) == (69, f"Error:\n{refusal['reason']}\n")
     count = cluster.ask("GET", "queues/%2F/q", at=1)[1]["messages"]

@@ -154,7 +154,7 @@ class Clients:
         def answered() -> None:
             answer = _answer_of(pending)
             if answer == MetadataTimeout.__name__:
-                return  # its outcome is not reported
+                return  # the client hears no outcome
             self._end_looks()
             operation.answer, operation.ended = answer, self._time()
             operation.changes = operation.answer == "ok"

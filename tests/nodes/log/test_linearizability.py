@@ -38,7 +38,7 @@ def test_nodes_answer_as_one_broker(steps: Schedule) -> None:
 
 @given(st.lists(steps_of(WORKERS_CHOICES), max_size=80))
 @example(RACE)
-@example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # a change is refused because of another
+@example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # the second change is refused for the first
 @example(
     [("use", 1, 1, "q0"), ("use", 2, 3, "q1"), ("arrive", 2, False), ("use", 1, 1, "q1"), ("cut", 2)]
 )  # asks again

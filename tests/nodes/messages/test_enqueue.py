@@ -333,7 +333,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
             await until(lambda: len(first.running_homes) == 2)
             async with asyncio.timeout(10):
                 while True:
-                    with suppress(ConnectionClosedByBroker):  # the home is there, and its queues not yet
+                    with suppress(ConnectionClosedByBroker):  # the home has started, without queues yet
                         await with_channel(first, reject)
                         break
             await until(lambda: bodies(first, "letters"))

@@ -620,8 +620,7 @@ REFUSING = {"x-overflow": "reject-publish", "x-max-length": 1000}
 async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
     tmp_path: Path, begins_first: bool, arguments: dict[str, Any]
 ) -> None:
-    """Rejected messages for a stopped home survive a move: they stay in the queue or the outbox until
-    delivered.
+    """Dead letters for a stopped home survive a move, in the queue or in the outbox.
 
     The failure comes before or after the queue begins to move.
     """
@@ -672,7 +671,7 @@ async def test_a_queue_stays_until_the_homes_of_its_dead_letters_have_answered(t
         await declare(first, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
         await publish(first, "", "q", 0, 1)
         third.alarms.disk_free_limit = 1 << 60
-        third.alarms.look()  # so that the home answers nothing
+        third.alarms.look()  # so that the home sends no answer
         await with_channel(
             first, lambda channel: channel.basic_nack(channel.basic_get("q")[0].delivery_tag, False, False)
         )
