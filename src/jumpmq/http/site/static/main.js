@@ -1,4 +1,4 @@
-// The page: who is logged in, where one is, and the view of that place.
+// The page: login, navigation, and the view of the current address.
 
 import { render } from "./vendor/htm-preact.js";
 import * as api from "./lib/api.js";

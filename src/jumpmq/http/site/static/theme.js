@@ -1,3 +1,3 @@
-// Before anything is drawn: the theme that was chosen here last; without a choice, the system's.
+// Set the theme before the first drawing: the last chosen theme, or the system's.
 const chosen = localStorage.getItem("jumpmq.theme");
 if (chosen) document.documentElement.dataset.theme = chosen;

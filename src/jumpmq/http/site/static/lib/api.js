@@ -1,4 +1,4 @@
-// The management API, asked with the page's session.
+// Requests to the management API, with the page's session.
 
 /** A refused or unanswered request; `status` is 0 without an answer. */
 export class Refused extends Error {
@@ -10,13 +10,13 @@ export class Refused extends Error {
 
 const listeners = new Set();
 
-/** Number of logins: an answer to an earlier question says nothing of the session since. */
+/** Number of logins, to ignore answers to requests of an earlier session. */
 let logins = 0;
 
 /** Time of the broker's last answer, in milliseconds; `answers` is false if the last request had no answer. */
 export const heard = { at: Date.now(), answers: true };
 
-/** Calls a function whenever a session turns out to have ended. */
+/** Call a function when a request finds the session ended. */
 export const onSessionEnd = (listener) => listeners.add(listener);
 
 /**
@@ -28,7 +28,7 @@ export const path = (...parts) => {
   return parts.some((part) => part === "." || part === "..") ? `/api/-?path=${encodeURIComponent(encoded)}` : encoded;
 };
 
-/** The path of what is below another path. */
+/** A path below another path. */
 export const below = (url, ...parts) => {
   const more = parts.map((part) => "/" + encodeURIComponent(part)).join("");
   return url + (url.includes("?") ? encodeURIComponent(more) : more);
@@ -37,7 +37,7 @@ export const below = (url, ...parts) => {
 /** RabbitMQ's refusals for a missing tag, each with the tag. */
 const TAGS = { "Not management user": "management", "Not monitor user": "monitoring", "Not policymaker user": "policymaker", "Not administrator user": "administrator" };
 
-/** Milliseconds after which a question without an answer is given up; what changes something is waited for. */
+/** Timeout of a GET in milliseconds. Requests that change something have no timeout. */
 const PATIENCE = 15000;
 
 async function ask(method, url, body, given) {
@@ -79,7 +79,7 @@ export const put = (url, body = {}) => ask("PUT", url, body);
 export const post = (url, body = {}) => ask("POST", url, body);
 export const remove = (url, query) => ask("DELETE", withQuery(url, query));
 
-/** The user that is logged in; null where none is. */
+/** The logged-in user; null without a login. */
 export const session = () => get("/session").catch((error) => (error.status === 401 ? null : Promise.reject(error)));
 export const logIn = async (username, password) => {
   const user = await post("/session", { username, password });

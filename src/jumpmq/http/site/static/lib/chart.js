@@ -25,7 +25,7 @@ function share(changes) {
 const spanned = () => (shared.span === 300 ? "" : String(shared.span));
 const part = () => (shared.zoom ? shared.zoom.map(Math.round).join("-") : "");
 
-/** The query that shows the charts of a view from one time to another, in seconds since the epoch, whenever it is opened. */
+/** Query of an address that shows a view's charts between two times, in seconds since the epoch. */
 export const partOf = (from, till) => `part=${Math.round(from)}-${Math.round(till)}`;
 
 carry("span", spanned, (text) => {
@@ -50,7 +50,7 @@ function useShared(what) {
 
 export const useSpan = () => useShared("span");
 
-/** Seconds, beyond which samples are a minute apart. */
+/** Time span in seconds, above which samples are a minute apart. */
 const FINE = 600;
 
 const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
@@ -115,12 +115,12 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   </figure>`;
 }
 
-/** Between marks of the axis, in seconds. */
+/** Distances of the axis marks, in seconds. */
 const INTERVALS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 const COLOURS = ["accent", "second", "third"];
 
-/** The charts that samples of a broker or an object can fill, each with its columns and their names. */
+/** Charts of a broker's or an object's samples, each with its columns and their labels. */
 const KNOWN = {
   rates: ["Messages a second", format.rate, { publish: "published", deliver_get: "delivered", ack: "acknowledged" }],
   published: ["Messages a second", format.rate, { publish_in: "published", publish_out: "to queues" }],
@@ -135,7 +135,7 @@ const KNOWN = {
 };
 const LEVELS = new Set(["backlog", "memory", "disk", "cpu", "connections"]);
 
-/** Some of the known charts, of `samples` as `/api/history` answers. */
+/** Some of the charts, of `samples` from `/api/history`. */
 export function Charts({ samples, which }) {
   const events = eventsOf(samples);
   return html`<div class="charts">
@@ -148,7 +148,7 @@ export function Charts({ samples, which }) {
 ${events.length > 0 && html`<ul class="events note" aria-label="What happened">${events.slice(-MANY).map((one) => html`<li key=${one.at + one.text}>${format.clock(one.at)} ${one.text}</li>`)}</ul>`}`;
 }
 
-/** Events that are listed below the charts. */
+/** Maximum number of events listed below the charts. */
 const MANY = 6;
 
 /** Events in the time span: the broker's own, and changes of the number of consumers. */
@@ -161,7 +161,7 @@ function eventsOf({ at, events = [], consumers = [] }) {
   return found.sort((one, other) => one.at - other.at);
 }
 
-/** The same as long as is picked, asked for again and again; `url` is that of an object's history. */
+/** Charts of an object's history at `url`, for the chosen time span, updated regularly. */
 export function LiveCharts({ url, which }) {
   const span = useSpan();
   const { data, error } = useLive((signal) => get(url, { seconds: span }, signal), refreshed(span), [url, span]);
@@ -172,7 +172,7 @@ export function LiveCharts({ url, which }) {
 /** Seconds between requests for samples; samples of several hours are a minute apart. */
 export const refreshed = (span) => (span > FINE ? 15 : 2);
 
-/** Has the part that was chosen with the mouse shown by all charts. */
+/** Show the part selected with the mouse in all charts. */
 function choosePart(plot) {
   const { left, width } = plot.select;
   if (width < 8) return;
@@ -180,7 +180,7 @@ function choosePart(plot) {
   plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
 }
 
-/** Draws a line across at each event. */
+/** Draw a line across the chart at each event. */
 function drawEvents(plot, events) {
   const { left, top, width, height } = plot.bbox;
   const drawing = plot.ctx;

@@ -2,7 +2,7 @@
 
 import * as format from "./format.js";
 
-/** Pixels from one box to the next below it. */
+/** Vertical distance of boxes, in pixels. */
 export const ROW = 46;
 
 const TOP = 24;
@@ -10,7 +10,7 @@ const NARROW = 700;
 const WIDEST = ROW - 14;
 const BAR = 10;
 
-/** Width of the columns of publishers and consumers, and of the room for links between, as shares of the whole. */
+/** Widths of the columns of publishers and consumers, and of the room for links, as shares of the whole width. */
 const shares = (width) => (width < NARROW ? { client: 0.22, gap: 0.05 } : { client: 0.2, gap: 0.12 });
 
 /**
@@ -49,7 +49,7 @@ const sum = (nodes) => nodes.reduce((total, one) => total + (one.rate ?? 0), 0);
 const middle = (node) => node.y + (ROW - 8) / 2;
 const shownRate = (rate) => (rate == null ? "not measured yet" : `${format.rate(rate)} a second`);
 
-/** The queues in rows; what is folded stands in the middle. */
+/** The queues in rows; the folded queues are in the middle. */
 function rowsOf({ queues, folded }) {
   const rows = queues.map((one) => queueNode(one));
   if (folded.queues) {
@@ -103,7 +103,7 @@ function consumersOf(told, rates, rows) {
   return nodes;
 }
 
-/** Boxes below each other, in the middle of the height. */
+/** Boxes below each other, centred vertically. */
 function spread(nodes, height, x, width) {
   const step = Math.min(ROW * 2, nodes.length ? (height - TOP) / nodes.length : ROW);
   const first = TOP + (height - TOP - step * nodes.length) / 2 + (step - ROW) / 2;

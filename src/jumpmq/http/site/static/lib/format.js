@@ -1,4 +1,4 @@
-// Numbers, sizes and times as they are read at a glance.
+// Readable forms of numbers, sizes and times.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
@@ -15,7 +15,7 @@ export function short(value) {
 /** A clause of the broker as a sentence. */
 export const sentence = (text) => text.replace(/^./, (first) => first.toUpperCase()) + (/[.!?]$/.test(text) ? "" : ".");
 
-/** Messages a second. */
+/** Messages per second. */
 export const rate = (value) => (value == null ? "–" : value && value < 10 ? value.toFixed(1) : short(value));
 
 export function octets(value) {
@@ -46,27 +46,27 @@ export function span(seconds) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** A span of time that is only known roughly, in one unit. */
+/** An approximate span of time, in one unit. */
 export function about(seconds) {
   const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : seconds < 172800 ? [3600, "h"] : [86400, "d"];
   return `${Math.max(1, Math.round(seconds / size))} ${unit}`;
 }
 
 export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
-/** A time of day, with the day where that is not today. */
+/** A time of day, with the date if not today. */
 export const since = (seconds) => (new Date(seconds * 1000).toDateString() === new Date().toDateString() ? clock(seconds) : moment(seconds));
 export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { hour12: false });
 
 /** A value of AMQP as text: strings as they are, all else as JSON. */
 export const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-/** Letters that cannot be seen, or that turn around those beside them. */
+/** Invisible characters, and characters that change the direction of text. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
-/** A name as it is or, with letters that cannot be seen or blanks at its ends, in quotes with these as \u escapes. */
+/** A name; with invisible characters or blanks at its ends, in quotes with \u escapes. */
 export const name = (text) => (text === text.trim() && text && !text.match(UNSEEN) ? text : `"${text.replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`)}"`);
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** A channel by the name that the client gave its connection, if it gave one, and its number. */
+/** A channel, by the client's name of its connection, if any, and its number. */
 export const channel = ({ name, number }, { user_provided_name: provided }) => (provided ? `${provided} (${number})` : name);

@@ -1,4 +1,4 @@
-// The virtual host that the page is about, where one was chosen in its head: lists show what is in it.
+// The page's virtual host, selected in the page's head: lists show only objects in it.
 
 import { path } from "./api.js";
 import { carry, setQuery } from "./live.js";
@@ -7,7 +7,7 @@ import { useEffect, useState } from "../vendor/htm-preact.js";
 const KEPT = "jumpmq.vhost";
 const CHANGED = "hostchange";
 
-/** The chosen one, "" for all. A window of the browser has its own; every address says which it is. */
+/** The selected virtual host, "" for all. Each browser window has its own selection, which is part of every address. */
 export const chosenHost = () => sessionStorage.getItem(KEPT) ?? "";
 
 export function chooseHost(host) {

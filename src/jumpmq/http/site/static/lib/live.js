@@ -50,12 +50,12 @@ export function readAddress() {
 /** Query parameters in the address of every view, by name: how to read and set each. A shared link shows the same. */
 const carried = new Map();
 
-/** Has the query of each address say `read()`, "" being nothing, and calls `write` where an address says otherwise. */
+/** Add the value of `read()` to the query of each address, unless ""; call `write` for an address with another value. */
 export function carry(name, read, write) {
   carried.set(name, { read, write });
 }
 
-/** Makes the address and what it carries agree; to be called before anything is drawn of either. */
+/** Synchronize the address and the carried values; to be called before the first drawing. */
 export function settleAddress() {
   const { parts, query } = readAddress();
   let isShort = false;
@@ -84,7 +84,7 @@ export function useAddress() {
 /** The address of a view: `link("queues", vhost, name)`. */
 export const link = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
 
-/** Replaces what the query of the address says, without another step in the history. */
+/** Replace values in the query of the address, without a new entry in the history. */
 export function setQuery(changes) {
   const { parts, query } = readAddress();
   const given = Object.entries({ ...query, ...changes }).filter(([, value]) => value !== "" && value != null);

@@ -1,6 +1,6 @@
-// Payloads as they are read best, and messages as what a client would write.
+// Readable forms of payloads, and messages as programs of a client.
 
-/** JSON with line breaks and indents, its numbers and strings as they were; null for what is no JSON. */
+/** JSON with line breaks and indents, with unchanged numbers and strings; null for other text. */
 export function formatted(text) {
   try {
     if (typeof JSON.parse(text) !== "object") return null;
@@ -24,7 +24,7 @@ export function formatted(text) {
 
 const octetsOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 
-/** Octets that are shown of what was decompressed, or in hexadecimal: a small payload may become a large one. */
+/** Maximum number of shown octets after decompression, and in hexadecimal: a small payload may become large. */
 const DECODED = 200000, IN_HEX = 16384;
 
 /** Return the compression of a payload that is no text: "gzip" or "deflate", from the publisher's property or the first octets; else null. */
@@ -34,7 +34,7 @@ export function packingOf({ payload, payload_encoding: encoding }, said) {
   return payload.startsWith("H4sI") ? "gzip" : null;
 }
 
-/** A compressed payload as text, JSON with line breaks, and what it is: `{text, note, dumped}`. */
+/** A decompressed payload as text, JSON with line breaks, with a note on its form: `{text, note, dumped}`. */
 export async function unpacked(base64, packing) {
   const reader = new Blob([octetsOf(base64)]).stream().pipeThrough(new DecompressionStream(packing)).getReader();
   const parts = [];
@@ -62,7 +62,7 @@ export async function unpacked(base64, packing) {
   }
 }
 
-/** A payload in hexadecimal, beside its letters, likewise. */
+/** A payload in hexadecimal, with its characters beside: `{text, note, dumped}`. */
 export function hexOf(base64) {
   const octets = octetsOf(base64);
   return { text: dump(octets), dumped: true, note: octets.length > IN_HEX ? `the first ${IN_HEX.toLocaleString("en")} octets in hexadecimal` : "in hexadecimal" };
@@ -78,7 +78,7 @@ function dump(octets) {
   return lines.join("\n");
 }
 
-/** A value of JSON as Python writes it. */
+/** A JSON value as a Python literal. */
 function python(value) {
   if (value === null) return "None";
   if (value === true) return "True";

@@ -1,4 +1,4 @@
-// The parts that all views are made of. What others have named is text to them, never markup.
+// Components of all views. Names from the broker are always text, never markup.
 
 import { h, html, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import * as format from "./format.js";
@@ -8,7 +8,7 @@ import { get } from "./api.js";
 
 export { h, html, useState, useEffect, useRef };
 
-/** Draws what it surrounds or, where that fails, says what happened. */
+/** Error boundary: shows the error if its content cannot be drawn. */
 export function Boundary({ children }) {
   const [error] = useErrorBoundary((raised) => console.info(raised));
   if (!error) return children;
@@ -47,18 +47,18 @@ export const Tiles = ({ children }) => html`<dl class="tiles">${children}</dl>`;
 
 export const Mark = ({ state, children }) => html`<span class="mark ${state ?? ""}">${children}</span>`;
 
-/** Says that something could not be had, in the broker's words. */
+/** Message of a failed request, with the broker's text. */
 export const Failure = ({ error }) => error && html`<p class="failure" role="alert">${error.message}</p>`;
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 
-/** Pairs of a name and a value; those without a value are left out. */
+/** Pairs of a name and a value; pairs without a value are omitted. */
 export const Facts = ({ facts }) => html`
   <dl class="facts">
     ${facts.filter(([, value]) => value != null && value !== "").map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
   </dl>`;
 
-/** A share as a bar; `mark` is what it should be. */
+/** A share as a bar; `mark` is the expected share. */
 export const Bar = ({ share, mark, state, label }) => html`
   <span class="bar ${state ?? ""}" role="img" aria-label=${label ?? format.percent(share)}>
     <span class="filled" style=${`width:${Math.min(100, Math.max(0, share * 100))}%`}></span>
@@ -110,7 +110,7 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
 
 const placed = (column) => (column.num ? "num " : "") + (column.minor ? "minor" : "");
 
-/** A table of many rows that are all here: the first of those whose `text(row)` has what is searched, and others if asked for. */
+/** A table of many loaded rows: the first rows whose `text(row)` contains the search text, and further rows on request. */
 export function LongTable({ rows, text, few = 50, caption, empty, ...given }) {
   const [wanted, setWanted] = useState("");
   const [shown, setShown] = useState(few);
@@ -122,7 +122,7 @@ export function LongTable({ rows, text, few = 50, caption, empty, ...given }) {
     ${found.length > shown && html`<button type="button" class="quiet" onClick=${() => setShown(shown + 4 * few)}>${format.count(found.length - shown)} more</button>`}`;
 }
 
-/** A table of rows that are all here, sorted by what a column's `sort` leads to, the most first. */
+/** A table of loaded rows, sorted in descending order by the value of a column's `sort`. */
 export function SortedTable({ rows, columns, order, reverse = true, ...given }) {
   const [sorting, setSorting] = useState({ by: order, reverse });
   const valueOf = (row) => sorting.by.split(".").reduce((value, step) => value?.[step], row);
@@ -157,7 +157,7 @@ const Columns = ({ columns, hidden, toggle }) => html`<details class="chooser"><
   <div>${columns.filter(({ label }) => label).slice(1).map(({ label }) => html`<label key=${label}><input type="checkbox" checked=${!hidden.has(label)} onChange=${() => toggle(label)} /> ${label}</label>`)}</div>
 </details>`;
 
-/** A choice among what the server filters a list by: `filters` are `[value, label]`. */
+/** Choice of the server's filter of a list: `filters` are `[value, label]`. */
 function Filters({ url, filters, current }) {
   const count = (where) => (signal) => get(url, { where, page: 1, page_size: 1, columns: "name" }, signal).then((found) => found.total_count);
   const { data } = useLive((signal) => Promise.all(filters.map(([where]) => count(where)(signal))), 30, [url]);
@@ -166,7 +166,7 @@ function Filters({ url, filters, current }) {
   </div>`;
 }
 
-/** Rows of a page of a list. */
+/** Number of rows per page of a list. */
 const SIZES = ["50", "100", "500"];
 
 /**
@@ -217,7 +217,7 @@ export function ServerTable({ url: all, columns: own, caption, empty, order, rev
     </div>`;
 }
 
-/** Has a column be shown only where rows differ in it. */
+/** Show a column only if its values differ. */
 export const several = (key) => (rows) => new Set(rows.map((row) => row[key])).size > 1;
 
 /** Actions for all chosen rows: `actions` are `{label, text(rows), run(row)}`. */
@@ -232,7 +232,7 @@ const Bulk = ({ rows, actions, done }) => html`<div class="bulk" role="group" ar
   <button type="button" class="quiet" onClick=${() => done([])}>Choose none</button>
 </div>`;
 
-/** The last value that was there, so that a list stays until its next page has come. */
+/** The last value other than undefined, so that a list stays until its next page has arrived. */
 export function useLast(value) {
   const last = useRef(value);
   if (value !== undefined) last.current = value;
@@ -332,7 +332,7 @@ function Field({ field, value, onChange }) {
   </div>`;
 }
 
-/** A button that asks first, saying what will happen, and then does it; where `typed` is given, once that was typed. */
+/** A button that asks for confirmation first, with the consequences. With `typed`, the user has to type that text. */
 export function Confirm({ label, title, text, warn, submit, done, quiet, typed, disabled, children }) {
   const [open, setOpen] = useState(false);
   return html`
@@ -346,7 +346,7 @@ export function Confirm({ label, title, text, warn, submit, done, quiet, typed, 
     <//>`}`;
 }
 
-/** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`; `opened` and `closed` are told. */
+/** A button that opens a form in a dialog. The dialog closes after the submit, unless `stay`; `opened` and `closed` are called. */
 export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, once, disabled, opened, closed, children }) {
   const [open, setOpen] = useState(false);
   return html`
@@ -356,7 +356,7 @@ export function FormButton({ label, title, fields, submit, done, button = "", se
     <//>`}`;
 }
 
-/** Reads what was typed as JSON; nothing is an empty object. */
+/** Parse an input as JSON; an empty input is an empty object. */
 export function jsonOf(text, what) {
   try {
     return text.trim() ? JSON.parse(text) : {};
@@ -365,7 +365,7 @@ export function jsonOf(text, what) {
   }
 }
 
-/** Has the browser keep a value as a file of JSON. */
+/** Save a value as a JSON file, by the browser. */
 export function download(name, value) {
   const octets = new Blob([JSON.stringify(value, null, 1)], { type: "application/json" });
   const anchor = Object.assign(document.createElement("a"), { href: URL.createObjectURL(octets), download: name });
@@ -373,7 +373,7 @@ export function download(name, value) {
   setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
 }
 
-/** Tells something in passing; screen readers say it. */
+/** Show a short notice, also to screen readers. */
 export function tell(text) {
   const place = document.getElementById("told");
   place.textContent = text;

@@ -8,7 +8,7 @@ import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
 
 const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
 
-/** A view whose module is loaded when it is opened first: large, and not for every visit. */
+/** A view with a large module, loaded when first opened. */
 function later(load, name, title) {
   return function Later(given) {
     const [loaded, setLoaded] = useState({});
@@ -40,7 +40,7 @@ const policies = () => import("./policies.js");
 const readers = () => import("./readers.js");
 const users = () => import("./users.js");
 
-/** Lists, and the view of one thing in a virtual host. */
+/** Views of lists, and of one object in a virtual host. */
 const VIEWS = {
   queues: [Queues, Queue, "Queues"],
   messages: [null, later(messages, "Messages", "Messages"), "Messages"],

@@ -5,10 +5,10 @@ import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, jsonOf, LongTable, tell } from "../lib/ui.js";
 
-/** The path of a binding, or of all between two. */
+/** The path of a binding, or of all bindings between two objects. */
 const between = (vhost, source, kind, destination, ...rest) => path("bindings", vhost, "e", source, kind === "exchange" ? "e" : "q", destination, ...rest);
 
-/** The bindings that `url` lists: those to `queue`, or from `exchange`. */
+/** The bindings listed at `url`: to `queue`, or from `exchange`. */
 export function Bindings({ url, vhost, queue, exchange }) {
   const { data, error, again } = useLive((signal) => get(url, {}, signal), 5, [url]);
   const rows = data?.filter((one) => one.source !== "");

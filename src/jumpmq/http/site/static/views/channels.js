@@ -27,7 +27,7 @@ export const Channels = () => html`<${Page} title="Channels">
 /** Counters of a channel that are in no chart. */
 const COUNTED = [["confirm", "Confirmed"], ["return_unroutable", "Returned: no queue", "warning"], ["drop_unroutable", "Dropped: no queue", "warning"], ["redeliver", "Redelivered"]];
 
-/** Queues of a channel's consumers whose troubles are told. */
+/** Maximum number of a channel's queues whose causes are shown. */
 const TOLD = 5;
 
 export function Channel({ name }) {

@@ -23,14 +23,14 @@ export const columns = [
 /** A consumer is slow if its rate is lower than the queue's usual rate by this factor. */
 const SLOWER = 3;
 
-/** Consumers of one queue, with `slow` for those that take much fewer messages than the others. */
+/** Consumers of one queue, with `slow` for those with a much lower rate than the others. */
 export function compared(rows) {
   const rates = rows.map((one) => one.messages_delivered_details.rate).sort((one, other) => one - other);
   const usual = rates[Math.ceil((rates.length - 1) / 2)] ?? 0;
   return rows.map((one) => ({ ...one, slow: rows.length > 1 && usual >= 1 && one.messages_delivered_details.rate * SLOWER <= usual }));
 }
 
-/** Closes the connection of a consumer, from its row. */
+/** Close the connection of a consumer, from the consumer's row. */
 export const closing = (done) => ({ label: "", class: "end", render: (one) => one.channel_details && html`<${Confirm} quiet label="Close" title="Close this client's connection?"
   text=${`${format.channel(one.channel_details, one.channel_details)} of ${one.channel_details.connection_name}: all channels and consumers end, and unacknowledged messages are delivered again.`}
   submit=${() => remove(path("connections", one.channel_details.connection_name))} done=${() => { done?.(); tell("Connection closed"); }} />` });

@@ -1,11 +1,11 @@
-// Copies of the homes of a cluster: where they are, how far, and how many there are to be.
+// Copies of the homes of a cluster: nodes, lag, and requested number.
 
 import { get, path, put } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Failure, FormButton, html, LongTable, Mark, Panel, tell, usePerson } from "../lib/ui.js";
 
-/** Nothing where no home has copies or is to have them; administrators, who can set them, have the homes folded away then. */
+/** The panel of copies. Without copies, present or requested, it is empty; for administrators, who can request copies, it is folded. */
 export function Copies() {
   const person = usePerson();
   const { data, error, again } = useLive((signal) => get("/api/copies", {}, signal), 3, []);
@@ -33,7 +33,7 @@ function inTheSet({ in_set: stored, copies, min, confirms }) {
   return confirms ? text : html`<${Mark} state="alarm">${text}${stored ? `, ${min} needed: nothing is confirmed` : ": down"}<//>`;
 }
 
-/** A member: its state, and how much its copy lacks, which the node that serves the home knows. */
+/** A member with its state and lag. Only the node that serves the home knows the lag. */
 const Member = ({ node, state, lag_bytes: behind, trouble, damaged }) => html`<span class="link-of"><span class=${`dot ${STORES.includes(state) ? "good" : ""}`} aria-hidden="true"></span> ${node} <span class="note">${state}${behind > 0 && `, ${format.octets(behind)} behind`}</span>${trouble && html` <span title=${trouble}><${Mark} state="warning">${damaged ? "damaged" : "problem"}<//></span>`}</span>`;
 
 /** States of the members that store each commit before it is complete. */

@@ -1,4 +1,4 @@
-// Definitions: everything declared, out as a file, and in after a look at what a file would change.
+// Definitions: export to a file; import, with a preview of the changes.
 
 import { get, post } from "../lib/api.js";
 import * as format from "../lib/format.js";

@@ -10,7 +10,7 @@ import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
 const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message", "x-message-deduplication"];
-/** Types that hold messages, and route as another type or not at all: no type of a delayed exchange. */
+/** Exchange types that hold messages; not allowed as the type of a delayed exchange. */
 const HOLDING = ["x-delayed-message", "x-message-deduplication"];
 /** Choices of the hashed value; the other choices are properties. */
 const KEY = "the routing key", HEADER = "a header";

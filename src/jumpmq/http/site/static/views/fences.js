@@ -1,4 +1,4 @@
-// Fences: queues whose messages wait for another queue, as a ring has changed and their keys have come from there.
+// Ordering barriers: queues whose messages wait for older messages of their keys in another queue, after a change of the ring.
 
 import { get, path, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -28,14 +28,14 @@ function Fences({ rows, error, again, empty }) {
   <//>`;
 }
 
-/** All of them, of the virtual host that the page is about. */
+/** All ordering barriers in the page's selected virtual host. */
 export function AllFences() {
   const url = listOf("/api/fences", useHost());
   const { data, error, again } = useLive((signal) => get(url, {}, signal), 2, [url]);
   return html`<${Fences} rows=${data} error=${error} again=${again} empty="No key waits for another queue." />`;
 }
 
-/** Those of some queues, and of what waits for them; nothing where there are none. */
+/** Ordering barriers of some queues, and of queues that wait for them; empty without any. */
 export function FencesOf({ vhost, names }) {
   const { data, again } = useLive((signal) => get(path("fences", vhost), {}, signal), 3, [vhost]);
   const rows = data?.filter((one) => names.includes(one.queue) || names.includes(one.source)) ?? [];

@@ -7,10 +7,10 @@ import { layOut, ROW } from "../lib/flow_layout.js";
 import { Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useEffect, useLast, useRef, useState } from "../lib/ui.js";
 import { IncidentsOf } from "./incidents.js";
 
-/** Of the panel, left and right. */
+/** Padding of the panel, left and right, in pixels. */
 const PADDING = 32;
 
-/** Queues that are drawn before the middle is folded, and where it is not. */
+/** Number of queues drawn if the middle is folded, and if it is not. */
 const FEW = 16;
 const MANY = 64;
 
@@ -24,7 +24,7 @@ const COLUMNS = [
 
 export const Flows = () => html`<${Page} title="Flow" about="flow"><${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" /><//>`;
 
-/** The picture alone, for another view. */
+/** The diagram alone, for another view. */
 export function LiveFlow({ vhost, name }) {
   const { data } = useLive((signal) => get(below(path("exchanges", vhost, name), "flow"), {}, signal), 2, [vhost, name]);
   const told = useLast(data);
@@ -107,10 +107,10 @@ function useRates(told) {
   };
 }
 
-/** A name without what would turn or break the line, for a picture in which it has one line. */
+/** A name without control characters, for one line of the diagram. */
 const tame = (name) => name.replace(/[\p{C}\p{Z}]/gu, (found) => (found === " " ? found : "·"));
 
-/** A name in so many pixels: the middle goes, since names differ at their ends. */
+/** A name shortened to a width in pixels. The middle is cut out, because names differ at their ends. */
 function elided(name, width) {
   const letters = [...tame(name)];
   const room = Math.max(4, Math.floor(width / 8));
@@ -118,7 +118,7 @@ function elided(name, width) {
   return letters.length <= room ? letters.join("") : `${letters.slice(0, head).join("")}…${letters.slice(-(room - 1 - head)).join("")}`;
 }
 
-/** As many of some figures as have room: a number that is cut would be another one. */
+/** The first figures that fit into a width. Numbers are never cut. */
 function fitting(figures, width) {
   const parts = figures.split(" · ");
   while (parts.length > 1 && parts.join(" · ").length * 7 > width) parts.pop();

@@ -37,7 +37,7 @@ export function Groups() {
   <//>`;
 }
 
-/** A member by the name that it has or, without one, by the name that the client gave its connection, and its tag. */
+/** Name of a member; without one, the client's name of its connection, with the consumer tag. */
 function called({ name, consumer_tag: tag, channel_details: channel }) {
   const unnamed = channel?.user_provided_name && name.startsWith(channel.name);
   return unnamed ? `${channel.user_provided_name}${channel.name.slice(channel.connection_name.length)} ${tag}` : name;
@@ -68,10 +68,10 @@ const UNITS = [
   { label: "", render: ({ draining, unbound }) => html`${unbound && html`<${Mark}>unbound<//> `}${draining && html`<${Mark} state="warning">drains<//> ${format.plural(draining.messages, "message")} at ${draining.connection_name} for ${format.span(draining.seconds)}`}` },
 ];
 
-/** A name without the middle of the long tag that clients make up. */
+/** A name with the middle of a long generated tag cut out. */
 const shorter = (text) => (text.length > 44 ? `${text.slice(0, 34)}…${text.slice(-6)}` : text);
 
-/** Slots of a queue together, by their member: what is the matter with one is counted. */
+/** Slots of a queue, combined per member; states of the slots are counted. */
 function together(units) {
   const found = new Map();
   for (const unit of units) {
@@ -97,13 +97,13 @@ const TOGETHER = [
   { label: "", render: (one) => one.draining > 0 && html`<${Mark} state="warning">${format.plural(one.draining, "slot")} draining<//>` },
 ];
 
-/** Units that are listed one by one, though they are slots. */
+/** Maximum number of slots listed individually. */
 const FEW = 8;
 
-/** Queues of a group whose backlogs are added up. */
+/** Maximum number of queues whose backlogs are added up for a group. */
 const ADDED = 16;
 
-/** The backlog of a group over time: that of its queues. */
+/** Backlog of a group over time: the sum of its queues. */
 function Lag({ vhost, queues }) {
   const span = useSpan();
   const names = queues.slice(0, ADDED);
@@ -112,7 +112,7 @@ function Lag({ vhost, queues }) {
   return samples && html`<${SpanPicker} /><${Charts} samples=${samples} which=${["rates", "backlog"]} />${queues.length > ADDED && html`<p class="note">of the first ${ADDED} of ${format.plural(queues.length, "queue")}</p>`}`;
 }
 
-/** The histories of several queues as one; samples of all are taken at the same times. */
+/** The sum of several queues' histories, which have equal sample times. */
 function sumOf(histories) {
   const columns = ["publish", "deliver_get", "ack", "ready", "unacknowledged"];
   const rows = new Map();
@@ -127,7 +127,7 @@ function sumOf(histories) {
   return { at: whole.map((row) => row.at), ...Object.fromEntries(columns.map((column, number) => [column, whole.map((row) => row.sums[number])])) };
 }
 
-/** Units that are shown; first those that something is the matter with. */
+/** Maximum number of shown partitions; those with problems come first. */
 const SHOWN = 200;
 const rank = (unit) => (unit.draining ? 0 : unit.owner == null ? 1 : unit.ready ? 2 : 3);
 

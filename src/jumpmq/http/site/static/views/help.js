@@ -1,4 +1,4 @@
-// Help: where clients connect, the keys of the page, and its terms.
+// Help: addresses for clients, keys of the page, terms.
 
 import { get } from "../lib/api.js";
 import { useAddress, useLive } from "../lib/live.js";
@@ -13,7 +13,7 @@ const KEYS = [
   ["Double click in a chart", "show all of it again, after a part was chosen with the mouse"],
 ];
 
-/** Terms by the views that link to them: a word, and what it is. */
+/** Terms, by the view that links to them: the word and its explanation. */
 const TERMS = {
   rings: ["Ring", "The buckets of a consistent hash exchange in order, each of one queue. A key's hash names its bucket, so that all messages of a key go to one queue. The binding key is the weight: the number of buckets."],
   "what-if": ["What if", "A preview: the share of keys moved by a change of bindings. Removed queues leave retired buckets, so that no other key moves (ring-removal: minimal)."],

@@ -1,4 +1,4 @@
-// Virtual hosts: the list, and their names for forms that ask where.
+// Virtual hosts: the list, and the names for forms.
 
 import { get, path, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -6,7 +6,7 @@ import { chooseHost, useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, Mark, Page, Spark, Table, tell, useEffect, usePerson, useState } from "../lib/ui.js";
 
-/** The names of all, the one that is chosen first. */
+/** The names of all virtual hosts, the selected one first. */
 export function useHosts() {
   const [hosts, setHosts] = useState(["/"]);
   const chosen = useHost();
@@ -16,7 +16,7 @@ export function useHosts() {
   return hosts.includes(chosen) ? [chosen, ...hosts.filter((one) => one !== chosen)] : hosts;
 }
 
-/** Over how many seconds the lines in the list go, and how far its points are apart. */
+/** Time span of the lines in the list, and distance of their points, in seconds. */
 const AGE = 300, APART = 10;
 
 /** Kinds of queue that clients declare. */
@@ -53,12 +53,12 @@ export function Hosts() {
   <//>`;
 }
 
-/** Starts or stops the trace of a virtual host: copies of all its messages. */
+/** Start or stop the trace of a virtual host: copies of all its messages. */
 function Trace({ host: { name, tracing }, done }) {
   return html`<${Confirm} quiet label=${tracing ? "Stop trace" : "Trace"} title=${tracing ? `Stop tracing ${name}?` : `Trace ${name}?`}
     text=${tracing ? "Messages are no longer copied." : "A copy of every message that is published or delivered goes to the exchange amq.rabbitmq.trace, by publish.EXCHANGE and deliver.QUEUE: bind a queue there. It costs throughput, and who may read that queue sees all messages."}
     submit=${() => put(path("vhosts", name), { tracing: !tracing })} done=${() => { done(); tell(tracing ? "Trace stopped" : "Traced"); }} />`;
 }
 
-/** The samples that the API has of the messages in something, the oldest first. */
+/** The API's samples of an object's message count, oldest first. */
 export const samplesOf = (one) => one.messages_details?.samples?.map(({ sample }) => sample).reverse();

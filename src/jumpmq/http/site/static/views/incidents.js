@@ -12,19 +12,19 @@ import { Move } from "./moving.js";
 const MUTED = "jumpmq muted";
 const HOUR = 3600;
 
-/** Fewer than this are unfolded by themselves: there is room for them. */
+/** Fewer causes than this number are unfolded initially. */
 const FEW = 3;
 
-/** Causes that are shown unasked. */
+/** Number of causes shown initially. */
 const SHOWN = 5;
 
-/** Causes that are listed at most, and of these how many have their backlog drawn, which is asked for one by one. */
+/** Maximum number of listed causes, and of causes with a drawn backlog, each of which takes a request. */
 const MOST = 100;
 const DRAWN = 20;
 
 const keyOf = (one) => [one.kind, one.object, one.vhost, one.pattern || one.name].join("\n");
 
-/** Until when (seconds since the epoch) which incidents are muted in this browser. */
+/** End of the muting of incidents in this browser, in seconds since the epoch, by incident. */
 function mutedNow() {
   try {
     const kept = JSON.parse(localStorage.getItem(MUTED) ?? "{}");
@@ -40,7 +40,7 @@ function mute(key, seconds) {
 
 const useIncidents = () => useLive((signal) => get("/api/incidents", {}, signal), 3, []);
 
-/** All of them, for the first page. */
+/** All causes, for the first page. */
 export function Incidents() {
   const { data, error, again, at } = useIncidents();
   const [whole, setWhole] = useState(false);
@@ -69,7 +69,7 @@ export function Incidents() {
   </section>`;
 }
 
-/** The causes as somebody would send them to others. */
+/** The causes as text, for the clipboard. */
 export const asText = (causes) => causes.map((one) => [
   `${one.severity === "alarm" ? "URGENT " : ""}${one.kind.replaceAll("-", " ")}: ${one.name}${one.vhost && one.vhost !== "/" ? ` in ${one.vhost}` : ""} (since ${format.moment(one.since)}${trend(one) ? `, ${trend(one)}` : ""})`,
   one.text, ...one.symptoms.map((each) => each.text), `What to do: ${one.advice}`, addressOf(one),
@@ -78,17 +78,17 @@ export const asText = (causes) => causes.map((one) => [
 const copied = (text) => navigator.clipboard.writeText(text).then(() => tell("Copied"), () => tell("This browser does not let a page copy here."));
 const copy = (causes) => copied(asText(causes));
 
-/** Seconds before a cause that a link to it shows. */
+/** Seconds before the begin of a cause that are shown by a link to the cause. */
 const BEFORE = 600;
 
-/** The address of what a cause is about, with the charts as they are now: from some minutes before it began. */
+/** Address of a cause's object, with charts that start some minutes before the cause. */
 function addressOf(one) {
   const about = one.queue && !one.pattern ? link("queues", one.vhost, one.queue) : place(one) ?? link();
   const day = Date.now() / 1000 - 86400;
   return `${location.origin}/${about}${about.includes("?") ? "&" : "?"}${partOf(Math.max(day, one.since - BEFORE), Date.now() / 1000)}`;
 }
 
-/** That there is no problem: said of as many nodes as answer, and in green only if all of them do. */
+/** Note that there is no problem, with the number of answering nodes; green only if all nodes answer. */
 function Well({ at }) {
   const { data } = useLive((signal) => get("/api/nodes", { columns: "name,running" }, signal), 3, []);
   const [now, setNow] = useState(Date.now());
@@ -103,7 +103,7 @@ function Well({ at }) {
   return html`<p class="well"><span aria-hidden="true">✓</span> No problems${where} <span class="checked">· checked ${Math.max(0, Math.round((now - at) / 1000))} s ago</span></p>`;
 }
 
-/** Those about one queue, ring, shard or exchange, at the head of its page, or `elsewhere`. */
+/** Causes of one queue, ring, shard or exchange, for the head of its page, or `elsewhere`. */
 export function IncidentsOf({ vhost, name, queue, elsewhere }) {
   const { data } = useIncidents();
   const concerns = (one) => one.vhost === vhost && (queue
@@ -115,7 +115,7 @@ export function IncidentsOf({ vhost, name, queue, elsewhere }) {
   </ul>`;
 }
 
-/** A text with its commands, which stand between backticks, as code. */
+/** A text; commands between backticks become code. */
 const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? html`<code key=${at}>${part}</code>` : part));
 
 function Incident({ one, drawn, open, here, onMute }) {

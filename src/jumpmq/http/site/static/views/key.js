@@ -1,4 +1,4 @@
-// One key followed: hash, bucket, queue, node, consumers; its messages over all queues of the ring; where it would go.
+// Path of a key: hash, bucket, queue, node, consumers; its messages in all queues of the ring; a preview of other rings.
 
 import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -6,7 +6,7 @@ import { link, setQuery, useAddress, useLive } from "../lib/live.js";
 import { Empty, Failure, html, Mark, Page, Panel, Table, Tile, Tiles, useEffect, useLast, useState } from "../lib/ui.js";
 import { AskKey, Picture } from "./rings.js";
 
-/** Queues that are searched for messages of a key, and messages of each that are shown. */
+/** Maximum number of queues searched for messages of a key, and of shown messages per queue. */
 const SEARCHED = 64, EACH = 5;
 
 export function Key({ vhost, name }) {
@@ -64,7 +64,7 @@ function Waits({ vhost, queue }) {
   return data && html`<p class="reason" role="status">Deliveries of ${queue.name}: ${data.reason}. <a href=${link("why", vhost, queue.name)}>More</a></p>`;
 }
 
-/** The ring, with the bucket of the key lit. */
+/** The ring, with the bucket of the key highlighted. */
 function Lit({ vhost, name, found }) {
   const url = path("exchanges", vhost, name, "ring");
   const { data } = useLive((signal) => get(url, {}, signal), 30, [url, found.buckets]);
@@ -91,7 +91,7 @@ function Then({ vhost, name, found }) {
   <//>`;
 }
 
-/** The messages of the key, over all queues of the ring: also those from before the ring changed. */
+/** Messages of the key in all queues of the ring, including messages from before the ring changed. */
 function OfKey({ vhost, name, found }) {
   const [state, setState] = useState({ rows: [], busy: false, searched: 0, refused: 0 });
   const [round, setRound] = useState(0);

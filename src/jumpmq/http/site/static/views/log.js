@@ -7,7 +7,7 @@ import { Failure, html, Mark, Page, several, Table, useLast } from "../lib/ui.js
 
 const STATES = { warning: "warning", error: "alarm", critical: "alarm" };
 
-/** Records that are asked for. */
+/** Number of requested records. */
 const SHOWN = 300;
 
 export function Log() {

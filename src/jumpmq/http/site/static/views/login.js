@@ -18,7 +18,7 @@ export const Login = ({ onLogin }) => html`
     </div>
   </main>`;
 
-/** Over the page of a session that has ended: what was typed there stays. */
+/** Login dialog over the page after the session has ended. The input on the page stays. */
 export const LoginAgain = ({ user, onLogin }) => html`
   <${Dialog} title="Your session has ended" lasting>
     <p>Log in again to go on; what you have typed is still there.</p>

@@ -1,4 +1,4 @@
-// Messages of a queue or stream, looked at where they are: found by number, time, key, header and text, copied, moved.
+// Messages of a queue or stream: searched by number, time, key, header and text; copied, moved.
 
 import { get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -7,13 +7,13 @@ import { formatted, hexOf, packingOf, unpacked, withPika } from "../lib/snippets
 import { Confirm, download, Empty, Facts, Failure, Form, FormButton, html, jsonOf, Page, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
 import { Move } from "./moving.js";
 
-/** Messages that are shown together, and octets of a payload. */
+/** Maximum number of messages per page, and of shown octets of a payload. */
 const TOGETHER = 50, SHOWN = 10000;
 
 /** Search parameters of messages. */
 const SAID = ["from", "since", "key", "header", "property", "value", "text"];
 
-/** Properties that a hash exchange may hash, and so are searched. */
+/** Searchable properties: those that a hash exchange may hash. */
 const PROPERTIES = ["message_id", "correlation_id", "timestamp"];
 
 export function Messages({ vhost, name }) {
@@ -100,7 +100,7 @@ function useSearch(url, said) {
   return { ...state, more: () => go(state), stop, again };
 }
 
-/** Seconds since the epoch as a field for a local time has them, and back. */
+/** Conversion of seconds since the epoch to the value of a local time field, and back. */
 const local = (seconds) => new Date((seconds - new Date(seconds * 1000).getTimezoneOffset() * 60) * 1000).toISOString().slice(0, 19);
 const seconds = (text) => String(new Date(text).getTime() / 1000);
 
@@ -186,7 +186,7 @@ function Whole({ message, vhost, url }) {
   </div>`;
 }
 
-/** Puts a text into the clipboard, where the browser lets the page do that; only pages from this machine or over TLS may. */
+/** Copy a text to the clipboard. Browsers allow this for pages of this machine and over TLS only. */
 async function copy(text, told) {
   await navigator.clipboard?.writeText(text).then(() => tell(told), () => {});
 }

@@ -1,4 +1,4 @@
-// Messages on their way elsewhere: all of a queue, some of them, or what a search finds.
+// Moving of messages: all messages of a queue, some of them, or the result of a search.
 
 import { path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -11,7 +11,7 @@ const TARGETS = {
   "an exchange": ({ destination, routing_key }) => ({ exchange: destination, ...(routing_key && { routing_key }) }),
 };
 
-/** Messages that are moved with one request; then it is said how many were. */
+/** Number of messages moved per request; the progress is shown after each request. */
 const MOVED_AT_ONCE = 10000;
 
 const FIELDS = [
@@ -20,7 +20,7 @@ const FIELDS = [
   { name: "routing_key", label: "Routing key", hint: "by default, each message keeps its own", when: ({ to }) => to === "an exchange" },
 ];
 
-/** The requests that move `count` messages from the front, each made when the one before is answered. */
+/** The requests that move `count` messages from the front, one after the other. */
 function fromTheFront(count) {
   let left = count;
   return (answer, asked) => {
@@ -29,7 +29,7 @@ function fromTheFront(count) {
   };
 }
 
-/** The same for messages that a search finds, or of some numbers. */
+/** The requests that move the messages of a search, or with the given numbers. */
 const chosenBy = (chosen) => (answer) => {
   if (!answer) return { ...chosen, ...(!chosen.numbers && { count: MOVED_AT_ONCE }) };
   return answer.next == null ? null : { ...chosen, from: answer.next, count: MOVED_AT_ONCE };

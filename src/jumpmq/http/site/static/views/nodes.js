@@ -1,4 +1,4 @@
-// The nodes of the cluster and the links between them, and one with what its loss would stop.
+// Nodes of the cluster and their links; one node, with the queues that its loss would stop.
 
 import { get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -32,7 +32,7 @@ function LaterCopies() {
 
 const WIDE = 720;
 
-/** The nodes, and what goes between them at the moment: links as wide as the octets a second. */
+/** Diagram of the nodes and their present traffic: links with a width by octets per second. */
 function Picture({ nodes, causes }) {
   const height = Math.max(150, 75 * nodes.length);
   const at = new Map(nodes.map((one, place) => {
@@ -66,12 +66,12 @@ function Picture({ nodes, causes }) {
   </section>`;
 }
 
-/** The nodes that serve homes of one that does not run. */
+/** Nodes that serve the homes of a stopped node. */
 const heirsOf = (node) => [...new Set(node.workers.map((one) => one.served_by).filter(Boolean))];
 
 const served = (queues, heirs) => `${format.plural(queues, "queue")} served by ${heirs.join(", ")}`;
 
-/** A node as a box in the colour of its health: its workers, what they hold, its links, and what can be done to it. */
+/** A node as a box, coloured by health: workers with their queues and messages, links, actions. */
 function Box({ node, running, most, causes, again }) {
   const person = usePerson();
   const down = !node.running;
@@ -110,10 +110,10 @@ async function inside(node) {
   return `${format.plural(found.length, "queue")}, ${format.plural(sum("messages"), "message")} (${format.octets(sum("message_bytes"))}); ${format.plural(sum("consumers"), "consumer")} ${sum("consumers") === 1 ? "is" : "are"} cancelled`;
 }
 
-/** Queues that are on their way at a time. */
+/** Maximum number of concurrent moves. */
 const AT_ONCE = 20;
 
-/** Moves the queues of a node to the others, as `jumpmqctl drain` does, and says how far that is. */
+/** Move the queues of a node to other nodes, as `jumpmqctl drain`, and show the progress. */
 async function drain(node, say, stopped) {
   const stay = new Map();
   const asked = new Set();
@@ -155,7 +155,7 @@ function Drain({ node, again }) {
   <//>`;
 }
 
-/** Has a node take no new clients, or take them again. */
+/** Suspend or resume a node's acceptance of new clients. */
 function Listeners({ node, clients }) {
   const { data, again } = useLive((signal) => get("/api/overview", { columns: "listeners" }, signal), 5, []);
   if (!data?.listeners) return null;
@@ -252,7 +252,7 @@ function About({ node }) {
   <//>`;
 }
 
-/** Logins that were tried at the node, by protocol, since it started or the counts were reset. */
+/** Attempted logins at the node, by protocol, since its start or the last reset. */
 function Logins({ node }) {
   const { data, error, again } = useLive((signal) => get(path("auth", "attempts", node), {}, signal), 10, [node]);
   const counted = (data ?? []).filter((one) => one.auth_attempts);
@@ -269,7 +269,7 @@ function Logins({ node }) {
 
 const LEVELS = ["debug", "info", "warning", "error", "critical", "none"];
 
-/** A figure, which nodes that are down do not tell. */
+/** A figure of a node; unknown for a stopped node. */
 const told = (value, show) => (value == null ? "–" : show(value));
 
 function State({ node }) {
@@ -279,7 +279,7 @@ function State({ node }) {
   return "runs";
 }
 
-/** To which running nodes a node has no link, which is what matters; else to how many it has. */
+/** Text with the running nodes to which a node has no link; if none, the number of links. */
 function Links({ node, running }) {
   if (!node.cluster_links || running.length < 2) return "–";
   const linked = new Set(node.cluster_links.map((one) => one.name));

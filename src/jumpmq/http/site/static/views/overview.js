@@ -1,4 +1,4 @@
-// The broker at a glance: what is wrong and what to do, how much goes through, which queues are fullest.
+// Overview of the broker: causes with actions, rates, the fullest queues.
 
 import { get, path } from "../lib/api.js";
 import { Charts, refreshed, SpanPicker, useSpan } from "../lib/chart.js";

@@ -1,11 +1,11 @@
-// The way to any queue, exchange, connection or view by its name, from anywhere: Ctrl-K.
+// Palette (Ctrl-K): opens any queue, exchange, connection or view by name.
 
 import { get } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link } from "../lib/live.js";
 import { Dialog, html, useEffect, usePerson, useRef, useState } from "../lib/ui.js";
 
-/** Of each kind that are shown. */
+/** Maximum number of shown objects per kind. */
 const EACH = 6;
 
 const SOURCES = [
@@ -33,7 +33,7 @@ const WHOLE = [
   ["User", "/api/users", (one) => [link("users"), one.name]],
 ];
 
-/** All of these, asked for once, when the palette opens. */
+/** The entries of all lists, requested once when the palette opens. */
 async function wholeLists() {
   const lists = await Promise.all(WHOLE.map(([kind, url, place]) => get(url).then((found) => found.map((one) => {
     const [to, name] = place(one);
@@ -42,7 +42,7 @@ async function wholeLists() {
   return lists.flat().filter((one, at, all) => all.findIndex((other) => other.kind === one.kind && other.name === one.name && other.vhost === one.vhost) === at);
 }
 
-/** The rings on which a key can be followed; asked for once, when the palette opens. */
+/** The rings on which a key can be followed, requested once when the palette opens. */
 async function ringsOf() {
   const lists = await Promise.all(["x-consistent-hash", "x-modulus-hash"].map((type) => get("/api/exchanges", { type, page: 1, page_size: 20, columns: "name,vhost", sort: "name" }).then(({ items }) => items, () => [])));
   return lists.flat();
@@ -54,14 +54,14 @@ const ACTIONS = [
   ["vhosts", "Add a virtual host", "administrator"], ["users", "Add a user", "administrator"], ["permissions", "Grant", "administrator"], ["nodes", "Rebalance", "administrator"],
 ];
 
-/** Presses a button as soon as its view is drawn. */
+/** Press a button as soon as its view is drawn. */
 function press(label, tries = 40) {
   const button = [...document.querySelectorAll("main .title button")].find((one) => one.textContent === label);
   if (button) button.click();
   else if (tries) setTimeout(() => press(label, tries - 1), 50);
 }
 
-/** `views` are those that the user may open: `[place, label]`. */
+/** The palette; `views` are the views that the user may open: `[place, label]`. */
 export function Palette({ views, onClose }) {
   const person = usePerson();
   const [text, setText] = useState("");

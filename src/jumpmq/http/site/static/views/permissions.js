@@ -1,4 +1,4 @@
-// Permissions: who may do what in which virtual host, and what somebody would be allowed to do.
+// Permissions of users per virtual host, with a check of one operation.
 
 import { get, path, put, remove } from "../lib/api.js";
 import { useLive } from "../lib/live.js";

@@ -1,4 +1,4 @@
-// Policies, with a preview of what one would match.
+// Policies, with a preview of the matches.
 
 import { below, get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -12,7 +12,7 @@ export const Policies = () => html`<${Page} title="Policies" about="policies">
   <${Parameters} />
 <//>`;
 
-/** The name under which the cluster's name is kept, which administrators set. */
+/** Global parameter with the cluster's name; set by administrators only. */
 const CLUSTER_NAME = "cluster_name";
 
 /** Global parameters of the broker, for users that may set policies. */
@@ -58,7 +58,7 @@ function losses({ queues, messages, octets, streams, expiring, uncounted }) {
   return found.length ? found.join(" ") : null;
 }
 
-/** Names that are alike: how many letters have to change for one to be the other. */
+/** Edit distance of two names, to suggest a similar name. */
 function distance(one, other) {
   let row = [...Array(other.length + 1).keys()];
   for (let i = 1; i <= one.length; i++) {
@@ -71,7 +71,7 @@ function distance(one, other) {
 
 const SETTINGS = ["max-length", "max-length-bytes", "message-ttl", "expires", "overflow", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier", "max-age", "stream-max-segment-size-bytes", "shards-per-node", "routing-key", "alternate-exchange", "max-priority", "consumer-timeout", "queue-mode", "queue-version", "queue-leader-locator"];
 
-/** The broker's refusal, in which settings that it does not know are named as Erlang writes them. */
+/** Rethrow a refusal. An unknown setting, which the broker names in Erlang's notation, gets a similar known name. */
 function readable(error) {
   const [, unknown] = error.message.match(/\[\{<<"(.+?)">>.*not recognised/) ?? [];
   if (!unknown) throw error;

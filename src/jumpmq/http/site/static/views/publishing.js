@@ -1,4 +1,4 @@
-// Publishing one message, to try something out.
+// Publishing of one message, for a test.
 
 import { path, post } from "../lib/api.js";
 import { jsonOf, tell } from "../lib/ui.js";

@@ -1,4 +1,4 @@
-// Queues: the list, and one with its rates, bindings, consumers, and what can be done with it.
+// Queues: the list; one queue with rates, bindings, consumers and actions.
 
 import { get, path, post, put, remove } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
@@ -13,7 +13,7 @@ import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
 import { KINDS, samplesOf, useHosts } from "./hosts.js";
 
-/** A figure of a queue, which is unknown while its node is down. */
+/** A figure of a queue; unknown while the queue's node is down. */
 const known = (queue, shown) => (queue.state === "down" ? html`<span class="note">–</span>` : shown);
 
 export const limitsOf = (queue) => html`${queue.state === "down" && html`<${Mark} state="alarm">down<//> `}${!queue.durable && html`<${Mark}>transient<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
@@ -25,10 +25,10 @@ function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
   return failed ? `not ${failed}` : null;
 }
 
-/** The worst cause of each queue, by its key; null for who may not see causes. */
+/** The worst cause per queue, by the queue's key; null for a user who may not see causes. */
 const keyOf = (one) => `${one.vhost}\n${one.name}`;
 
-/** Kinds of causes, as short as a row needs them. */
+/** Short names of causes, for rows. */
 const SHORT = { "queue-without-consumer": "no consumer", "dead-letters-wait": "dead letters", "queue-full": "full" };
 
 /** Seconds for which the next message of a queue has waited. */
@@ -54,17 +54,17 @@ const columnsOf = (causes) => [
 /** The broker's filters for queues that need attention. */
 const FILTERS = [["unattended", "No consumer"], ["growing", "Growing"], ["full", "Full"]];
 
-/** The samples for the line beside each queue. */
+/** Parameters of the samples for the line beside each queue. */
 const SAMPLES = { lengths_age: 300, lengths_incr: 10 };
 
-/** Of all that the broker tells of a queue, what the list draws. */
+/** Fields of a queue that the list shows. */
 const DRAWN = [
   "name", "vhost", "type", "durable", "exclusive", "auto_delete", "policy", "state", "node", "moving_from", "moving_to", "move_failed", "consumers",
   "messages", "messages_ready", "messages_unacknowledged", "messages_details", "head_published_at",
   ...["publish", "deliver_get", "ack"].map((name) => `message_stats.${name}_details`),
 ].join();
 
-/** Arguments that a form asks for by name: label, hint, and the types of queue that take it. */
+/** Queue arguments with their own field in a form: label, hint, types of queue. */
 const HELPED = [
   ["x-max-length", "Messages at most", "x-max-length; beyond, the oldest are dropped, unless x-overflow says otherwise", ["classic", "quorum"]],
   ["x-message-ttl", "Messages expire after, in ms", "x-message-ttl", ["classic", "quorum"]],
@@ -75,7 +75,7 @@ const HELPED = [
   ["x-max-length-bytes", "Octets at most", "x-max-length-bytes"],
 ];
 
-/** The arguments of such a form, numbers as numbers. */
+/** The arguments entered in these fields; numbers as numbers. */
 const argumentsOf = (values) => Object.fromEntries(HELPED.map(([name]) => [name, values[name]]).filter(([, value]) => value).map(([name, value]) => [name, /^\d+$/.test(value) && !name.startsWith("x-dead") ? Number(value) : value]));
 
 const sumOf = (rows, what) => rows.reduce((sum, one) => sum + (one[what] ?? 0), 0);
@@ -178,7 +178,7 @@ function ReadersOf({ vhost, name }) {
   return rows.map((one) => html`<p key=${one.name}><a href=${link("readers")}>Spark query ${one.name}</a> reads this queue: ${format.plural(one.reserved, "message")} reserved, ${format.count(one.ready)} behind.</p>`);
 }
 
-/** Moves a queue to another node or worker, where there are several. */
+/** Move a queue to another node or worker, if there are several. */
 function ToNode({ queue, done }) {
   const { data } = useLive((signal) => get("/api/nodes", { columns: "name,running,workers" }, signal), 30, []);
   const places = (data ?? []).filter((one) => one.running).flatMap(({ name, workers }) => (workers.length > 1
@@ -192,7 +192,7 @@ function ToNode({ queue, done }) {
   <//>`;
 }
 
-/** Octets of a payload that are shown. */
+/** Maximum number of shown octets of a payload. */
 const SHOWN = 10000;
 
 /** Return a text with the shown part of a payload, and its encoding. */
@@ -202,7 +202,7 @@ function payloadNote({ payload_bytes: size, payload_encoding: encoding }) {
   return parts.join(", ");
 }
 
-/** Gets messages and shows them; what is got is put back unless one asks otherwise. */
+/** Get messages and show them. The messages are requeued, unless the user chooses otherwise. */
 function Messages({ vhost, name, stream, done }) {
   const [messages, setMessages] = useState(null);
   const fields = [

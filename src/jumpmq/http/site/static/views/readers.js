@@ -19,7 +19,7 @@ function Groups() {
     ${[...groups.values()].map((places) => html`<${Group} key=${places[0].vhost + "\n" + places[0].name} places=${places} rates=${rates} again=${again} />`)}`;
 }
 
-/** A group of readers: a query, how far it is behind over all its queues, and these. */
+/** A reader group: the query, its lag over all queues, and the queues. */
 function Group({ places, rates, again }) {
   const [{ vhost, name, query, user, lease, lease_left: left }] = places;
   const sum = (what) => places.reduce((total, one) => total + (one[what] ?? 0), 0);

@@ -1,4 +1,4 @@
-// Hash rings: which there are, and one with what went over it lately.
+// Hash rings: the list, and one ring with its recent traffic.
 
 import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
@@ -9,7 +9,7 @@ import { IncidentsOf } from "./incidents.js";
 /** Messages below which no key is called hot. */
 const ENOUGH = 200;
 
-/** Beyond this many a picture of arcs says nothing that the table does not. */
+/** Maximum number of destinations for a picture of arcs. */
 const MOST_ARCS = 600;
 
 const COLUMNS = [
@@ -28,7 +28,7 @@ export const RingList = ({ columns = COLUMNS }) => html`<${ServerTable} url="/ap
 
 export const Rings = () => html`<${Page} title="Rings" about="rings"><${RingList} /><//>`;
 
-/** A probability below which a destination's share is not taken for chance, over all destinations together. */
+/** Probability, over all destinations together, below which a share is not attributed to chance. */
 const UNLIKELY = 0.001;
 
 /**
@@ -43,7 +43,7 @@ function stateOf(ratio, share, total, count) {
   return chance > UNLIKELY / count ? "" : ratio < 2 ? "warning" : "alarm";
 }
 
-/** The field that asks for a key; `onAsk(key)`. */
+/** Input for a key; calls `onAsk(key)`. */
 export function AskKey({ value = "", onAsk }) {
   const [key, setKey] = useState(value);
   return html`<form class="ask-key" role="search" onSubmit=${(event) => { event.preventDefault(); onAsk(key); }}>
@@ -134,7 +134,7 @@ function verdict({ spread, missing, messages, hashed: what }) {
   return "Every destination gets its share by weight.";
 }
 
-/** Two circles: outside who has which buckets, with retired ones as gaps; inside who got how many messages. */
+/** Two circles: the outer with the owners of the buckets, retired buckets as gaps; the inner with the received messages. */
 export function Picture({ buckets, rows, lit }) {
   const levels = new Map(rows.map((row) => [row.destination, row.level]));
   const runs = buckets.destinations.flatMap(({ destination: name, runs: own }, place) => own.map(([first, number]) => ({ name, first, number, place })));
@@ -153,7 +153,7 @@ export function Picture({ buckets, rows, lit }) {
   </svg>`;
 }
 
-/** A piece of a circle, between two turns from 0 to 1. */
+/** An arc between two angles, in turns from 0 to 1. */
 function arc(from, to, inner, outer) {
   const end = Math.min(to, from + 0.99999);
   const at = (turn, radius) => `${(radius * Math.sin(2 * Math.PI * turn)).toFixed(2)},${(-radius * Math.cos(2 * Math.PI * turn)).toFixed(2)}`;

@@ -1,4 +1,4 @@
-// Sharded exchanges, and one with its shards: messages, consumers, and what another number of shards would do.
+// Sharded exchanges; one exchange with its shards, and a preview of another number of shards.
 
 import { below, get, path, post, put } from "../lib/api.js";
 import * as format from "../lib/format.js";

@@ -7,7 +7,7 @@ import { chooseHost, useHost } from "../lib/host.js";
 import { html, useEffect, usePerson, useState } from "../lib/ui.js";
 import { useHosts } from "./hosts.js";
 
-/** Milliseconds without an answer after which the broker is asked for one, and after which what is shown is old. */
+/** Milliseconds without an answer until a request is sent, and until the view is marked as old. */
 const ASK_AFTER = 4000;
 const OLD_AFTER = 12000;
 
@@ -21,7 +21,7 @@ const PLACES = [
   ["About", [["help", "Help"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
-/** Beside which view a cause is counted, by what it is about. */
+/** View at which a cause is counted, by the kind of object. */
 const OF_CAUSES = { queue: "queues", shards: "shards", exchange: "exchanges", node: "nodes" };
 const OF_RINGS = new Set(["skew", "hot-key", "missing-header"]);
 const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
@@ -102,7 +102,7 @@ function useCounts() {
   return data?.object_totals ?? {};
 }
 
-/** The worst of the causes that belong to each view, of the virtual host that the page is about. */
+/** The worst cause per view, in the page's selected virtual host. */
 function useCauses(may) {
   const host = useHost();
   const { data } = useLive((signal) => (may ? get("/api/incidents", {}, signal) : []), 5, [may]);
@@ -115,7 +115,7 @@ function useCauses(may) {
   return found;
 }
 
-/** The virtual host that the page is about, where there are several. */
+/** Choice of the page's virtual host, if there are several. */
 function HostPicker() {
   const hosts = useHosts();
   const host = useHost();
@@ -127,7 +127,7 @@ function HostPicker() {
   </select>`;
 }
 
-/** The palette, loaded when it is opened first. */
+/** The palette, loaded when first opened. */
 function GoTo(given) {
   const [Loaded, setLoaded] = useState(null);
   useEffect(() => { import("./palette.js").then(({ Palette }) => setLoaded(() => Palette), given.onClose); }, []);

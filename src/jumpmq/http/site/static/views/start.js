@@ -1,4 +1,4 @@
-// A broker without queues: where clients connect, how, and traffic to look at.
+// First steps on a broker without queues: addresses, programs, sample traffic.
 
 import { get, path, post, put, remove } from "../lib/api.js";
 import { link, useLive } from "../lib/live.js";
@@ -43,7 +43,7 @@ curl -u guest:guest ${api}/api/exchanges/%2F/amq.default/publish -H 'Content-Typ
 `,
 };
 
-/** The exchange and queues of the sample, and how long it goes on. */
+/** Exchange, queues and duration of the sample traffic. */
 const SAMPLE = "sample";
 const QUEUES = [1, 2, 3, 4].map((number) => `${SAMPLE}-${number}`);
 const SECONDS = 60;
@@ -68,7 +68,7 @@ export function Start() {
   <//>`;
 }
 
-/** Publishes for a minute to four queues of a hash exchange, so that there is something to see. */
+/** Publish to four queues of a hash exchange for a minute, as sample traffic. */
 function Traffic() {
   const [state, setState] = useState({ sent: 0, running: false, error: null });
   const stop = useRef(() => {});

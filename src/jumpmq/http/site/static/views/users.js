@@ -1,4 +1,4 @@
-// Users: who there is, with which tags.
+// Users and their tags.
 
 import { get, path, put, remove } from "../lib/api.js";
 import { useHosts } from "./hosts.js";
@@ -6,12 +6,12 @@ import { PRESETS } from "./permissions.js";
 import { useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, Mark, Page, Table, tell, usePerson } from "../lib/ui.js";
 
-/** That a new user is granted nothing: it may not even open a virtual host. */
+/** Note that a new user has no permissions, not even to open a virtual host. */
 const NONE = "nothing yet";
 
 const TAGS = ["administrator", "monitoring", "policymaker", "management"];
 
-/** Asks about tags that mean nothing here; a token or another tool may know them. */
+/** Ask before unknown tags are set; a token or another tool may use them. */
 function unknownTags({ tags }) {
   const unknown = tags.split(",").map((tag) => tag.trim()).filter((tag) => tag && !TAGS.includes(tag));
   return unknown.length ? `${unknown.join(", ")} ${unknown.length === 1 ? "is not a tag" : "are not tags"} known to JumpMQ: the tags are ${TAGS.join(", ")}.` : null;

@@ -6,7 +6,7 @@ import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Failure, Form, html, LongTable, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
 import { RingList } from "./rings.js";
 
-/** Methods of removal, and what each does to keys when a queue is removed. */
+/** Methods of removal, each with its effect on the keys of a removed queue. */
 const WAYS = { minimal: "minimal", shift: "RabbitMQ's method", modulus: "hash mod N" };
 const MOVED = { minimal: "only the keys of the removed queue move", shift: "RabbitMQ's method: keys of other queues move, too", modulus: "hash mod N: most keys move" };
 
