@@ -82,14 +82,9 @@ class BrokerParts:
         self.uploads = Uploads(self.memory)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, opened.disk_free_limit)
         self._upkeep = Upkeep(self.turns)  # periodic maintenance of queues, and long work in steps
+        pause = self.pause
         self.dead_letters = DeadLetters(
-            self._upkeep,
-            self.memory,
-            lambda: self.topology,
-            peers.sender,
-            peers.outbox,
-            lambda: self.pause.active,
-            self.spans,
+            self._upkeep, self.memory, peers.sender, peers.outbox, lambda: pause.active, self.spans
         )
         self.topology = Topology(
             self.node,
@@ -103,6 +98,7 @@ class BrokerParts:
             shared=local.is_shared,
             locator=self.config.queue_leader_locator,
         )
+        self.dead_letters.serve(self.topology)
         self._upkeep.listen(on_lease_end=self._delete_unused)
         self._commits.listen(before_flush=self.topology.flush_rings)
         if self.store is not None:

@@ -90,7 +90,6 @@ class DeadLetters:
     Args:
         upkeep: continues the work if many messages died at once.
         account: charged, as ``staged``, for waiting messages.
-        topology: returns the exchanges' topology, which is created later.
         sender: sends letters to queues of other homes that may refuse messages.
         keeper: keeps letters for other queues of other homes.
         is_held_up: returns True while nothing may be published.
@@ -106,7 +105,6 @@ class DeadLetters:
         self,
         upkeep: Upkeep,
         account: MemoryAccount,
-        topology: Callable[[], Topology],
         sender: Sender,
         keeper: LetterKeeper,
         is_held_up: Callable[[], bool],
@@ -117,7 +115,7 @@ class DeadLetters:
         self._account = account  # charged for waiting messages
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
-        self._topology = topology  # returns the topology
+        self._topology: Topology  # has the exchanges
         self._sender = sender  # for queues of other homes that may refuse letters
         self._keeper = keeper  # keeps letters for other queues of other homes
         self._is_held_up = is_held_up  # returns True while nothing may be published
@@ -128,6 +126,10 @@ class DeadLetters:
         self._failed: set[int] = set()  # queues with a logged failure
         self._undelivered = UndeliveredLetters()  # letters to try again
         self._away_octets = 0  # octets of originals with letters that other homes have not answered
+
+    def serve(self, topology: Topology) -> None:
+        """Publish to the exchanges of a topology. Call this before messages die in the topology's queues."""
+        self._topology = topology
 
     def is_behind(self, queue: Queue) -> bool:
         """Return True if dead-lettered messages wait to be published, or many wait for the disk, or for the destination
@@ -203,7 +205,7 @@ class DeadLetters:
             self._publishing = False
 
     def _publish(self, dead: Dead) -> None:
-        vhost = self._topology().vhosts.get(dead.queue.vhost)
+        vhost = self._topology.vhosts.get(dead.queue.vhost)
         if dead.at_least_once:
             self._publish_at_least_once(vhost, dead)
             return
