@@ -431,22 +431,18 @@ class Queue(ABC):
         """Buffer published messages in a queue, :attr:`behind`, while older ones arrive from the previous home."""
         self.behind = queue
 
+    @abstractmethod
     def leave_consumers(self) -> None:
         """Cancel all consumers: the queue has moved to a new home."""
-        raise NotImplementedError
-
-    def push_ahead(self, messages: list[Message]) -> None:
-        """Add messages from the queue's previous home, before those of :attr:`behind`."""
-        raise NotImplementedError
 
     def note_redelivered(self) -> None:
         """Mark the messages of the last push as possibly delivered. A clean restart then sets ``redelivered``."""
         self.returned = True
 
+    @abstractmethod
     def follow_up(self, count: int) -> bool:
         """Move up to ``count`` messages from :attr:`behind` into the queue; return True if there were any. After the
         last one the buffer is removed, and published messages enter directly."""
-        raise NotImplementedError
 
     @property
     def knows_next(self) -> bool:
@@ -535,8 +531,11 @@ class Queue(ABC):
         return None
 
     @abstractmethod
-    def subscribe(self, consumer: Consumer) -> None:
+    def subscribe(self, consumer: Consumer, share: Share | None = None) -> None:
         """Serve a consumer from now on.
+
+        Args:
+            share: the consumer's share of the queue's slots; None for all messages.
 
         Raises:
             AccessRefused: the consumer, or another one, has requested exclusive use.
@@ -558,10 +557,6 @@ class Queue(ABC):
         than at the source.
         """
         self.owner_floor = self.draw_epoch()
-
-    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
-        """Subscribe as :meth:`subscribe`, but from the consumer's share of the queue's slots."""
-        raise NotImplementedError
 
     # --- fences ---
 

@@ -223,6 +223,7 @@ class ClassicQueue(Queue):
         return []
 
     def push_ahead(self, messages: list[Message]) -> None:
+        """Add messages from the queue's previous home, before those of :attr:`behind`."""
         if carries(messages, NAMED):
             messages = [self._rested(message, seq) for seq, message in enumerate(messages, self._next_seq)]
         # The messages were counted as published at the previous home.
@@ -621,8 +622,12 @@ class ClassicQueue(Queue):
     def active_consumer(self) -> Consumer | None:
         return self._delivery.active
 
-    def subscribe(self, consumer: Consumer) -> None:
-        self._delivery.add(consumer)
+    def subscribe(self, consumer: Consumer, share: Share | None = None) -> None:
+        if share is None:
+            self._delivery.add(consumer)
+        else:
+            assert isinstance(self._delivery, SlotDelivery)
+            self._delivery.add_to(consumer, share)
         self.touch()
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -630,11 +635,6 @@ class ClassicQueue(Queue):
             self.touch()
             if self._delivery.active is not None:
                 self.dispatch()
-
-    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
-        assert isinstance(self._delivery, SlotDelivery)
-        self._delivery.add_to(consumer, share)
-        self.touch()
 
     def renew_owners(self) -> None:
         super().renew_owners()

@@ -89,10 +89,7 @@ class DelayedQueue(ClassicQueue):
     def unshareable(self) -> str | None:
         return "it belongs to an exchange"
 
-    def subscribe(self, consumer: Consumer) -> None:
-        raise self._refusal()
-
-    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
+    def subscribe(self, consumer: Consumer, share: Share | None = None) -> None:
         raise self._refusal()
 
     def _refusal(self) -> AccessRefused:

@@ -27,6 +27,7 @@ from jumpmq.queues.group_offsets import GroupOffset
 from jumpmq.queues.memory import Held, held_octets
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import carries
+from jumpmq.queues.slots import Share
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.stream_rows import OFFSET, StreamRows
@@ -344,7 +345,7 @@ class Stream(Queue):
     def consumers(self) -> list[Consumer]:
         return list(self._readers)
 
-    def subscribe(self, consumer: Consumer) -> None:
+    def subscribe(self, consumer: Consumer, share: Share | None = None) -> None:
         self._require_credit(consumer)
         self._readers[consumer] = _Reader(consumer, self.start_of(consumer.arguments))
         self.touch()

@@ -71,7 +71,7 @@ class Client(MemberSession):
             assert queue.slots is not None
             queue.slots.give(unit.slot, feed.share)
             if first:
-                queue.subscribe_to(feed, feed.share)
+                queue.subscribe(feed, feed.share)
         elif first:
             queue.subscribe(feed)
         queue.dispatch()

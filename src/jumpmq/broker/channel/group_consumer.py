@@ -223,7 +223,7 @@ class GroupConsumer:
         if unit.slot is not None and queue.slots is not None:
             queue.slots.give(unit.slot, feed.share)
             if not feed.fed:
-                queue.subscribe_to(feed, feed.share)
+                queue.subscribe(feed, feed.share)
         elif not feed.fed and queue.offsets is not None:
             queue.offsets.subscribe(self.live, feed)
         elif not feed.fed:

@@ -8,6 +8,7 @@ from time import time
 from jumpmq.amqp.messages import Message
 from jumpmq.nodes.transport.records import UNIT_HEAD, UNIT_INDEX, UNIT_QUEUE
 from jumpmq.queues import Queue, clock
+from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.runs import pack, unpack
 from jumpmq.store.definitions import AHEAD, PARTS
 from jumpmq.topology import Topology
@@ -21,7 +22,7 @@ class NotKnownYet(Exception):
 class Ahead:
     """The front of a queue: messages from the queue's previous home enter it ahead of the messages already waiting."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: ClassicQueue) -> None:
         self.id = queue.id | AHEAD
         self.source = queue.source
         self.expect_expiry = queue.expect_expiry
@@ -112,6 +113,7 @@ def destination(
     queue = None if host is None else host.queues.get(name)
     if queue is None or queue.id != number:
         if queue is not None and queue.id | AHEAD == number:
+            assert isinstance(queue, ClassicQueue), "a stream moves by its files"
             return Ahead(queue), chosen, at
         departed = None if host is None else host.departed.get(name)
         if topology.is_to_come(number & ~PARTS):
