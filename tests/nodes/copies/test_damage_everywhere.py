@@ -2,15 +2,15 @@
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from pika.exceptions import AMQPError
 from tests.cli.commands import run
-from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_failover import Nodes, flip, forced, place_of, published, served, taken, until
+from tests.etcd import needs_etcd
+from tests.nodes.copies.copied_nodes import Nodes, forced, published, served, taken, until
+from tests.nodes.copies.damage import flip, place_of
 
 from jumpmq.nodes.replicas.copy_directory import Noted
 from jumpmq.replication.lineage import position_at
@@ -23,24 +23,19 @@ NUMBERS = range(FIRST, FIRST + 60)
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[Nodes]:
+def stopped(three: Nodes) -> Nodes:
     """Three killed nodes with copies of home 1, and a queue with the messages of all numbers."""
-    with etcd(tmp_path) as members:
-        nodes = Nodes(tmp_path, members[0].url, 1)
-        try:
-            nodes.copied()
-            one = nodes.all[0]
-            published(one, "q", NUMBERS[:50])
-            for copy in copies_of(nodes):
-                path, at = place_of(b"%d" % NUMBERS[49], copy)
-                position = position_at(int(path.stem), at)
-                until(partial(is_noted, copy, position))
-            published(one, "q", NUMBERS[50:])
-            for node in nodes.all:
-                node.kill()
-            yield nodes
-        finally:
-            nodes.stop()
+    three.copied()
+    one = three.all[0]
+    published(one, "q", NUMBERS[:50])
+    for copy in copies_of(three):
+        path, at = place_of(b"%d" % NUMBERS[49], copy)
+        position = position_at(int(path.stem), at)
+        until(partial(is_noted, copy, position))
+    published(one, "q", NUMBERS[50:])
+    for node in three.all:
+        node.kill()
+    return three
 
 
 def copies_of(nodes: Nodes) -> list[Path]:

@@ -1,144 +1,41 @@
 """Nodes as processes, with copies of homes: after the loss of a node, another node serves the lost home."""
 
-import asyncio
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
 from pika.exceptions import AMQPError, NackError
 from tests.cli.commands import run
-from tests.etcd import etcd, needs_etcd
+from tests.etcd import needs_etcd
+from tests.nodes.copies.copied_nodes import (
+    NAMES,
+    PATIENCE,
+    PERSISTENT,
+    Node,
+    Nodes,
+    forced,
+    published,
+    served,
+    served_again,
+    taken,
+    until,
+)
+from tests.nodes.copies.damage import flip, place_of
 
 from jumpmq.management import ManagementClient, Refusal
-from jumpmq.nodes.etcd.client import Etcd, put
-from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.replicas.copy_directory import Noted
 from jumpmq.nodes.timing import LEASE
-from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.configuration import node_of
 from jumpmq.replication.lineage import position_at
 from jumpmq.replication.wanted import Wanted
 from jumpmq.store import losses
-from jumpmq.testing import JumpMQ
-from jumpmq.testing.ports import accepts_clients
 
 pytestmark = [needs_etcd, pytest.mark.several]
-
-KEYS = Keys("test")
-NAMES = ["n1@host", "n2@host", "n3@host"]
-PATIENCE = 90
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-class Nodes:
-    """Three nodes of a cluster."""
-
-    def __init__(self, directory: Path, url: str, copies: int) -> None:
-        self.url = url
-        options = ("--cluster", "test", "--etcd", url, "--copies", str(copies))
-        self.all = [Node(directory / name, name, options) for name in NAMES]
-        for node in self.all:
-            node.start()
-
-    def configuration(self, home: int = 1) -> Configuration:
-        return asyncio.run(self._get(home))
-
-    async def _get(self, home: int) -> Configuration:
-        client = Etcd([self.url])
-        try:
-            found = await client.get(KEYS.home(home))
-            assert found is not None
-            return Configuration.from_json(found.value)
-        finally:
-            await client.close()
-
-    def want(self, wanted: Wanted, home: int = 1) -> None:
-        async def want() -> None:
-            client = Etcd([self.url])
-            await client.transaction([], [put(KEYS.wanted(home), wanted.to_json())])
-            await client.close()
-
-        asyncio.run(want())
-
-    def copied(self, copies: int = 3) -> None:
-        """Copy home 1 to so many nodes; wait until the set has all, and the home's node accepts clients."""
-        self.want(Wanted.of(NAMES[0], NAMES, copies))
-        until(lambda: len(self.configuration().set) == copies)
-        served_again(self.all[0])
-
-    def stop(self) -> None:
-        for node in self.all:
-            node.stop()
-
-
-class Node(JumpMQ):
-    """A node that may restart by itself."""
-
-    @property
-    def parameters(self) -> pika.ConnectionParameters:
-        ports = re.findall(r"amqp://[^\s/]*:(\d+)\b", self.log.read_text(errors="replace"))
-        return pika.ConnectionParameters("127.0.0.1", int(ports[-1]))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def served(node: Node, queue: str) -> int:
-    """Wait until a node answers for a queue; return the number of its messages."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with pika.BlockingConnection(node.parameters) as connection:
-                return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
-        except (AMQPError, OSError):
-            assert time.monotonic() < end
-            time.sleep(0.1)
-
-
-def served_again(node: Node) -> None:
-    """Wait until a restarted node accepts clients."""
-    until(lambda: accepts_clients(node.parameters.port))
-
-
-def published(node: Node, queue: str, numbers: range, arguments: dict[str, Any] | None = None) -> None:
-    with pika.BlockingConnection(node.parameters) as connection:
-        channel = connection.channel()
-        channel.queue_declare(queue, durable=True, arguments=arguments)
-        channel.confirm_delivery()
-        for number in numbers:
-            channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
-
-
-def taken(node: Node, queue: str) -> list[int]:
-    with pika.BlockingConnection(node.parameters) as connection:
-        channel = connection.channel()
-        found = []
-        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
-            found.append(int(got[2]))
-        return found
-
-
-@pytest.fixture
-def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    with etcd(tmp_path) as members:
-        nodes = Nodes(tmp_path, members[0].url, getattr(request, "param", 1))
-        try:
-            yield nodes
-        finally:
-            nodes.stop()
 
 
 @pytest.mark.slow
@@ -217,21 +114,6 @@ def test_a_node_whose_disk_is_lost_is_filled_from_copies(three: Nodes) -> None:
     value = three.configuration()
     assert node_of(value.leader) == NAMES[0] and value.leader != before and len(value.set) == 3
     assert taken(two, "q") == list(range(200))
-
-
-def place_of(body: bytes, directory: Path) -> tuple[Path, int]:
-    """Return the position of a message's body in the log of a copy."""
-    for path in (directory / "log").glob("*.log"):
-        if (at := path.read_bytes().find(body)) >= 0:
-            return path, at
-    raise AssertionError(f"{body!r} is not in {directory}")
-
-
-def flip(path: Path, at: int) -> None:
-    """Flip a bit of a file."""
-    with path.open("r+b") as file:
-        octet = os.pread(file.fileno(), 1, at)[0]
-        os.pwrite(file.fileno(), bytes([octet ^ 1]), at)
 
 
 @pytest.mark.slow
@@ -325,12 +207,6 @@ def test_damage_of_a_stream_is_noticed_while_a_copy_is_filled_from_it(three: Nod
     files = [directory / name for directory in (one.data_dir, copy)]
     until(lambda: all(at.exists() and at.read_bytes().startswith(octets.rstrip(b"\0")) for at in files))
     until(lambda: len(three.configuration().set) == 3)
-
-
-def forced(node: Node, url: str) -> subprocess.CompletedProcess[str]:
-    """Make a stopped node's copy of home 1 the leader."""
-    where = ("--data-dir", node.data_dir, "--node", node.node, "--cluster", "test", "--etcd", url)
-    return run("jumpmq", "force-leader", "1", *where)
 
 
 @pytest.mark.slow

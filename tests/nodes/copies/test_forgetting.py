@@ -1,26 +1,15 @@
 """A node is not forgotten while only the node has all confirmed messages of a home, at three nodes with a real etcd."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pika
-import pytest
-from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_operating import NODES, Cluster, answered
+from tests.etcd import needs_etcd
+from tests.nodes.copies.operated_cluster import NODES, Cluster, answered
 from tests.waiting import PATIENCE, until
 
 pytestmark = needs_etcd
 
 ONE, TWO, THREE = NODES
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with etcd(tmp_path) as (member,):
-        cluster = Cluster(tmp_path, member.url)
-        with cluster.nodes[0], cluster.nodes[1], cluster.nodes[2]:
-            yield cluster
 
 
 def _publish(cluster: Cluster, at: int, queue: str) -> None:

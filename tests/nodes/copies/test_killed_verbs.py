@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pika
 import pytest
-from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_operating import NODES, Cluster, answered
+from tests.etcd import needs_etcd
+from tests.nodes.copies.operated_cluster import NODES, Cluster, answered, running
 from tests.waiting import until
 
 from jumpmq._child_processes import package_environment
@@ -80,11 +80,8 @@ class Killed(JumpMQ):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with etcd(tmp_path) as (member,):
-        cluster = Cluster(tmp_path, member.url)
-        cluster.nodes = [Killed(one.data_dir, one.node, one._arguments) for one in cluster.nodes]
-        with cluster.nodes[0], cluster.nodes[1], cluster.nodes[2]:
-            yield cluster
+    with running(tmp_path, Killed) as cluster:
+        yield cluster
 
 
 def _publish(cluster: Cluster, count: int) -> None:

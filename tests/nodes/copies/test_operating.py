@@ -1,81 +1,25 @@
 """Copies in jumpmqctl and the management API, at three nodes with a real etcd."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pika
 import pytest
 import requests
-from tests.cli.commands import run
-from tests.etcd import etcd, needs_etcd
+from tests.etcd import needs_etcd
+from tests.nodes.copies.operated_cluster import NODES, Cluster, answered, running
 from tests.waiting import until
 
 from jumpmq.store.records import FRAME, OPENING_SIZE
-from jumpmq.testing import JumpMQ
-from jumpmq.testing.ports import free_ports
 
 pytestmark = needs_etcd
-
-NODES = ["one@host", "two@host", "three@host"]
-
-
-class Cluster:
-    """Three nodes with fixed ports."""
-
-    def __init__(self, directory: Path, url: str) -> None:
-        self.etcd = url
-        ports = free_ports(6)
-        self.nodes = [
-            JumpMQ(
-                directory / node,
-                node,
-                ("--cluster", "test", "--etcd", url, "--port", str(ports[i]), "--http-port", str(ports[i + 3])),
-            )
-            for i, node in enumerate(NODES)
-        ]
-
-    def url(self, number: int, user: str = "guest") -> str:
-        return f"http://{user}:{user}@127.0.0.1:{self.nodes[number].http_port}"
-
-    def control(self, *arguments: str, at: int = 0) -> subprocess.CompletedProcess[str]:
-        return run("jumpmqctl", *arguments, JUMPMQ_URL=self.url(at))
-
-    def output(self, *arguments: str, at: int = 0) -> str:
-        result = self.control(*arguments, at=at)
-        assert (result.returncode, result.stderr) == (0, "")
-        return result.stdout
-
-    def ask(self, method: str, path: str, body: Any = None, at: int = 0, user: str = "guest") -> tuple[int, Any]:
-        answer = requests.request(method, f"{self.url(at, user)}/api/{path}", json=body, timeout=30)
-        return answer.status_code, answer.json() if answer.content else None
-
-    def copies(self, home: int, at: int = 0) -> dict[str, Any]:
-        status, found = self.ask("GET", f"copies/{home}", at=at)
-        assert status == 200
-        return dict(found)
-
-    def states(self, home: int, at: int = 0) -> dict[str, str]:
-        return {one["node"]: one["state"] for one in self.copies(home, at)["members"]}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("cluster")
-    with etcd(directory) as (member,):
-        cluster = Cluster(directory, member.url)
-        with cluster.nodes[0], cluster.nodes[1], cluster.nodes[2]:
-            yield cluster
-
-
-def answered(ask: Callable[[], bool]) -> bool:
-    """Return False without an answer, as while a process restarts."""
-    try:
-        return ask()
-    except (requests.RequestException, AssertionError):
-        return False
+    """One cluster for all tests of the file, which build on each other."""
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 def test_homes_of_a_cluster_have_one_copy_at_first(cluster: Cluster) -> None:

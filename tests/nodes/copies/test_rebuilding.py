@@ -5,12 +5,11 @@ import threading
 
 import pytest
 from tests.etcd import needs_etcd
-from tests.nodes.copies.test_failover import KEYS, NAMES, Node, Nodes, published, served, taken, three, until
+from tests.nodes.copies.copied_nodes import KEYS, NAMES, Node, Nodes, published, served, taken, until
 
 from jumpmq.broker import BrokerError
 from jumpmq.nodes.etcd.client import Etcd, delete, end_of
 
-__all__ = ["three"]
 pytestmark = [needs_etcd, pytest.mark.several, pytest.mark.slow]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_failover import Node, Nodes, published, served, taken, until
+from tests.nodes.copies.copied_nodes import Nodes, published, served, taken, until
 
 from jumpmq.management import ManagementClient
 from jumpmq.replication.configuration import Configuration, node_of
@@ -60,18 +60,10 @@ def test_the_seat_keeps_its_place_and_another_node_stands_in() -> None:
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[Nodes]:
     """Four nodes in two racks; every home has two copies."""
-    with etcd(tmp_path) as members:
-        nodes = Nodes.__new__(Nodes)
-        nodes.url, nodes.all = members[0].url, []
-        try:
-            for number in range(4):
-                rack = ("--rack", "left" if number < 2 else "right")
-                options = ("--cluster", "test", "--etcd", nodes.url, "--replace-after", "2", *rack)
-                nodes.all.append(Node(tmp_path / str(number), f"n{number + 1}@host", options))
-                nodes.all[-1].start()
-            yield nodes
-        finally:
-            nodes.stop()
+    racks = {"n1@host": "left", "n2@host": "left", "n3@host": "right", "n4@host": "right"}
+    options = {name: ("--replace-after", "2", "--rack", rack) for name, rack in racks.items()}
+    with etcd(tmp_path) as members, Nodes(tmp_path, members[0].url, options) as nodes:
+        yield nodes
 
 
 def members(nodes: Nodes) -> set[str]:

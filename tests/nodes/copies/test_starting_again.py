@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_failover import KEYS, Node, served_again, until
+from tests.nodes.copies.copied_nodes import KEYS, Node, served_again, until
 
 from jumpmq.nodes.etcd.client import Etcd, put
 from jumpmq.replication.wanted import Wanted

@@ -1,24 +1,13 @@
 """No request for copies is lost if several nodes write at once."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pika
-import pytest
-from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_operating import NODES, Cluster, answered
+from tests.etcd import needs_etcd
+from tests.nodes.copies.operated_cluster import NODES, Cluster, answered
 from tests.waiting import until
 
 pytestmark = needs_etcd
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with etcd(tmp_path) as (member,):
-        cluster = Cluster(tmp_path, member.url)
-        with cluster.nodes[0], cluster.nodes[1], cluster.nodes[2]:
-            yield cluster
 
 
 def test_members_that_two_nodes_add_at_once_are_both_added(cluster: Cluster) -> None:
