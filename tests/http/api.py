@@ -35,6 +35,11 @@ class API:
         assert response.status_code in (200, 204), response.text
         return response.json() if response.content else None
 
+    @property
+    def amqp_port(self) -> int:
+        """The port for clients of AMQP without TLS."""
+        return next(int(one["port"]) for one in self.get("overview")["listeners"] if one["protocol"] == "amqp")
+
     def node_at(self, port: int) -> str:
         """The node with a listener at the port."""
         node: str = next(one["node"] for one in self.get("overview")["listeners"] if one["port"] == port)

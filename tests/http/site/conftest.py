@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
+from tests.http.site.every_view import fill
 from tests.waiting import PATIENCE, until
 
 import jumpmq
@@ -90,6 +92,13 @@ def launched(kind: str) -> Iterator[Browser]:
             running = started.firefox.launch(channel="moz-firefox", executable_path=relayed, env=env)
         yield running
         running.close()
+
+
+@pytest.fixture
+def busy(api: API, channel: BlockingChannel) -> API:
+    """A broker with objects for every view."""
+    fill(api, channel)
+    return api
 
 
 @pytest.fixture(scope="session")

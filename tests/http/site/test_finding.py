@@ -9,6 +9,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
+from tests.http.site.tasks import go_by_name
 from tests.waiting import until
 
 from jumpmq import RunningBroker
@@ -54,19 +55,7 @@ def test_queues_that_want_a_look(api: API, site: Site) -> None:
 
 
 def test_any_place_by_its_name(site: Site) -> None:
-    site.page.keyboard.press("Control+k")
-    box = site.page.get_by_role("dialog").get_by_role("combobox")
-    box.fill("orders-i")
-    site.page.get_by_role("option", name="orders-idle").wait_for()
-    site.picture("palette")
-    assert problems(site.page) == []
-    box.press("Enter")
-    site.page.get_by_role("heading", level=1, name="orders-idle").wait_for()
-    site.page.keyboard.press("Control+k")
-    box.fill("what")
-    until(lambda: site.page.get_by_role("listbox").get_by_role("option").count() == 1)
-    box.press("Enter")
-    site.page.get_by_role("heading", level=1, name="What if").wait_for()
+    go_by_name(site)
 
 
 def test_one_virtual_host_alone(site: Site) -> None:

@@ -9,25 +9,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API
 from tests.http.site.accessibility import problems
 from tests.http.site.conftest import Site, launched
-from tests.http.site.test_charts import test_values_zoom_and_marks
-from tests.http.site.test_finding import test_any_place_by_its_name, things
-from tests.http.site.test_trouble import test_a_policy_that_lets_messages_go_says_how_many_and_asks
-from tests.http.site.test_views import busy, views
+from tests.http.site.every_view import views
+from tests.http.site.tasks import go_by_name, read_charts, shorten_a_queue
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-
-__all__ = [
-    "busy",
-    "test_a_policy_that_lets_messages_go_says_how_many_and_asks",
-    "test_any_place_by_its_name",
-    "test_values_zoom_and_marks",
-    "things",
-]
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +27,19 @@ pytestmark = pytest.mark.slow
 def browser() -> Iterator[Browser]:
     with launched("firefox") as running:
         yield running
+
+
+def test_charts(api: API, channel: BlockingChannel, site: Site) -> None:
+    read_charts(api, channel, site)
+
+
+def test_the_palette(api: API, channel: BlockingChannel, site: Site) -> None:
+    channel.queue_declare("orders-idle", durable=True)
+    go_by_name(site)
+
+
+def test_a_dialog(api: API, channel: BlockingChannel, site: Site) -> None:
+    shorten_a_queue(api, channel, site)
 
 
 def test_every_view_is_drawn_light_and_dark(busy: API, site: Site) -> None:

@@ -5,7 +5,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site
-from tests.http.site.test_operators import amqp_port
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.slow
 def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api: API, open_page: OpenPage) -> None:
     for look in ({"scheme": "dark"}, {"viewport": PHONE}, {}):
         site = open_page(**look)
-        site.see(f"amqp://127.0.0.1:{amqp_port(api)}")
+        site.see(f"amqp://127.0.0.1:{api.amqp_port}")
         for language, said in {
             "Java": "ConnectionFactory",
             "Go": "amqp091",

@@ -228,15 +228,11 @@ def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(
     channel.queue_delete("printed")
 
 
-def amqp_port(api: API) -> int:
-    return next(int(one["port"]) for one in api.get("overview")["listeners"] if one["protocol"] == "amqp")
-
-
 def test_help_says_where_clients_connect_and_what_terms_mean(api: API, broker: RunningBroker, site: Site) -> None:
     site.go("rings").page.get_by_role("link", name="What is this?").click()
     site.page.get_by_role("heading", level=1, name="Help").wait_for()
     site.page.locator("#term-rings.lit").wait_for()
-    site.see(f"amqp://127.0.0.1:{amqp_port(api)}")
+    site.see(f"amqp://127.0.0.1:{api.amqp_port}")
     version = api.get("overview")["product_version"]
     told = requests.get(f"http://127.0.0.1:{broker.http_port}/", timeout=30).text
     assert f'<meta name="version" content="{version}">' in told, "which the login shows"

@@ -15,6 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
 from tests.http.site.accessibility import problems
 from tests.http.site.conftest import PHONE, OpenPage, Site, bounding
+from tests.http.site.tasks import shorten_a_queue
 from tests.http.site.windows import window
 from tests.waiting import until
 
@@ -206,17 +207,7 @@ def test_a_view_that_cannot_be_drawn_says_so(site: Site) -> None:
 
 
 def test_a_policy_that_lets_messages_go_says_how_many_and_asks(api: API, site: Site, channel: BlockingChannel) -> None:
-    channel.queue_declare("long", durable=True)
-    publish(channel, "long", [b"x"] * 30)
-    until(lambda: api.counts("long") == (30, 0))
-    site.go("policies").press("Add a policy").fill(name="short", pattern="^long$", definition='{"max-length": 10}')
-    dialog = site.page.get_by_role("dialog")
-    site.press("Save", dialog).see("20 messages of 1 queue will be gone for good")
-    assert api.request("GET", "policies", "/", "short").status_code == 404
-    assert api.counts("long") == (30, 0)
-    site.press("Save all the same", dialog)
-    dialog.wait_for(state="detached")
-    until(lambda: api.counts("long") == (10, 0))
+    shorten_a_queue(api, channel, site)
 
 
 def test_clearing_a_policy_says_what_the_next_one_lets_go(api: API, site: Site, channel: BlockingChannel) -> None:
