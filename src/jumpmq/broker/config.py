@@ -60,6 +60,7 @@ class Config:
             overrides the setting.
         rack: rack of this node; copies go to nodes of different racks first. None for no rack.
         replace_after: seconds of a node's absence after which another node gets its copies; 0 for never.
+        return_after: seconds without a change of a home's set, led here, before leadership returns to the home's node.
         failover_after: seconds without a sign of a home's leader after which this node's copy may lead the home.
         queue_leader_locator: placement of new queues without a locator of their own: ``client-local`` or ``balanced``,
             as RabbitMQ's setting.
@@ -121,6 +122,7 @@ class Config:
     copies: int = 1
     rack: str | None = None
     replace_after: int = 600
+    return_after: int = 30
     failover_after: int = 3
     recover_cluster: bool = False
     recover_without: str | None = None

@@ -263,6 +263,14 @@ SETTINGS = {
             "600",
         ),
         Setting(
+            "return_after",
+            "SECONDS",
+            "seconds up to 3600",
+            "time without failures after which a home served here returns to its own node",
+            _number(0, 3600),
+            "30",
+        ),
+        Setting(
             "failover_after",
             "SECONDS",
             "seconds from 3 to 60",

@@ -12,8 +12,8 @@ from tests.nodes.copies.operated_cluster import Cluster, running
 @pytest.fixture
 def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nodes]:
     """Three nodes; every home has one copy, or the number in the parameter."""
-    copies = ("--copies", str(getattr(request, "param", 1)))
-    with etcd(tmp_path) as members, Nodes(tmp_path, members[0].url, dict.fromkeys(NAMES, copies)) as nodes:
+    options = ("--copies", str(getattr(request, "param", 1)), "--return-after", "1")
+    with etcd(tmp_path) as members, Nodes(tmp_path, members[0].url, dict.fromkeys(NAMES, options)) as nodes:
         yield nodes
 
 

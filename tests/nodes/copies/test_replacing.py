@@ -61,7 +61,7 @@ def test_the_seat_keeps_its_place_and_another_node_stands_in() -> None:
 def four(tmp_path: Path) -> Iterator[Nodes]:
     """Four nodes in two racks; every home has two copies."""
     racks = {"n1@host": "left", "n2@host": "left", "n3@host": "right", "n4@host": "right"}
-    options = {name: ("--replace-after", "2", "--rack", rack) for name, rack in racks.items()}
+    options = {name: ("--replace-after", "2", "--return-after", "1", "--rack", rack) for name, rack in racks.items()}
     with etcd(tmp_path) as members, Nodes(tmp_path, members[0].url, options) as nodes:
         yield nodes
 

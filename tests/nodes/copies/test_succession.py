@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from jumpmq.nodes.copies.succession import DAMPED, QUIET, Returns
+from jumpmq.nodes.copies.succession import DAMPED, Returns
 from jumpmq.replication.configuration import Configuration
 
 HOUR = DAMPED
+QUIET = 30.0
 
 
 def led(node: str, epoch: int) -> Configuration:
@@ -16,7 +17,7 @@ def led(node: str, epoch: int) -> Configuration:
 
 def seen(*changes: tuple[float, str], asked: str = "", resigned: bool = False) -> Returns:
     """Return the state of a node that observed the given leaders, with times."""
-    returns = Returns()
+    returns = Returns(QUIET)
     for number, ((_, before), (at, node)) in enumerate(pairwise([(0.0, "a"), *changes]), 1):
         returns.see(led(before, number), led(node, number + 1), asked, at, resigned=resigned)
     return returns

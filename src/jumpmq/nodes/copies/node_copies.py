@@ -316,7 +316,7 @@ class NodeCopies:
     def _see(self, home: int, before: Configuration, known: Configuration) -> None:
         if before != known or home not in self._changed:
             self._changed[home] = asyncio.get_running_loop().time()
-        asked, returns = self.wishes.leader_of(home), self._returns.setdefault(home, Returns())
+        asked, returns = self.wishes.leader_of(home), self._returns.setdefault(home, Returns(self._config.return_after))
         copied = self.copies[home].home if home in self.copies else None
         resigned = copied is not None and copied.roles.resigned == before.epoch
         returns.see(before, known, asked, asyncio.get_running_loop().time(), resigned=resigned)

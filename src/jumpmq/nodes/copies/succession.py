@@ -10,9 +10,6 @@ from jumpmq.nodes.copies.wishes import Wishes
 from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 from jumpmq.replication.needs import lags
 
-QUIET = 30.0
-"""Seconds without a change of the configuration before leadership returns to the seat."""
-
 DAMPED = 3600.0
 """Seconds from the last takeover to the return, if the home had :data:`MOST_TAKEOVERS` takeovers within this time."""
 
@@ -25,9 +22,13 @@ class Returns:
 
     Returns are delayed from the third takeover within an hour on, until the seat has led for an hour. A leader that
     stops in order gives its home away, which is no takeover: operators may restart a node repeatedly.
+
+    Args:
+        quiet: seconds without a change of the configuration before leadership returns to the seat.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: float) -> None:
+        self._quiet = quiet
         # Times at which a node other than the seat became the leader.
         self._takeovers: deque[float] = deque(maxlen=MOST_TAKEOVERS)
         self._since = 0.0  # time at which the seat last became the leader
@@ -63,7 +64,7 @@ class Returns:
         """
         if self._is_damped and now - self._takeovers[-1] < DAMPED:
             return False
-        return now - since >= QUIET
+        return now - since >= self._quiet
 
     def is_restless(self, now: float) -> bool:
         """Return True if the leader has changed repeatedly, and within the last hour."""
