@@ -13,10 +13,13 @@ import pytest
 import requests
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.http.api import API, publish
+from tests.store.test_damage import flip
 from tests.waiting import punctually, until
 
 import jumpmq
 from jumpmq.broker.bulk import reader_groups
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import SourceOptions
 from jumpmq.store import Store
 from jumpmq.store.kinds import READER_GROUP, RESERVATION
 from jumpmq.testing import JumpMQ
@@ -446,6 +449,35 @@ def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_
             assert [body for _, body, _ in read(api, "q", 1)] == bodies
         reserve(api, {"q": 1})
         assert api.counts("q") == (0, 0)
+
+
+def test_damage_found_after_the_reservation_costs_the_damaged_block(tmp_path: Path) -> None:
+    """A resting backlog stays on disk when it is reserved. A reader asks again for an answer that lacks rows."""
+    with jumpmq.running(data_dir=tmp_path / "data") as broker:
+        api = API(broker.http_url)
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            bodies = [b"%d" % number + b"x" * 100_000 for number in range(400)]
+            publish(channel, "q", bodies)
+        until(lambda: api.get("queues", "/", "q")["message_bytes_ram"] < 20_000_000)
+        assert reserve(api, {"q": None}) == {"q": (1, 400)}
+        assert api.get("queues", "/", "q")["message_bytes_ram"] < 20_000_000
+        damaged = bodies[390][:50]
+        (path,) = [path for path in tmp_path.glob("data/log/*.log") if damaged in path.read_bytes()]
+        flip(path, path.read_bytes().index(damaged))
+        first = post(api, "read", slices=[["q", 0, 1, 0, None]], columns=["queue", "seq", "body"])
+        again = post(api, "read", slices=[["q", 0, 1, 0, None]], columns=["queue", "seq", "body"])
+        found = pa.ipc.open_stream(again.content).read_all()["body"].to_pylist()
+        assert (first.headers["JumpMQ-Messages"], again.headers["JumpMQ-Messages"]) == ("400", str(len(found)))
+        assert first.content == again.content
+        assert bodies[390] not in found and [body for body in bodies if body in found] == found
+        assert 300 < len(found) < 400
+        client = Client(SourceOptions.parse({"url": f"{broker.http_url}", "queue": "q"}).broker, met=True)
+        batches = client.reserved("g", [["q", 0, 1, 0, 200], ["q", 0, 1, 200, None]], ["body"], accept_loss=False)
+        assert [body for batch in batches for body in batch.column("body").to_pylist()] == found
+        assert reserve(api, {"q": 1}) == {"q": (1, 0)}
+        until(lambda: api.counts("q") == (0, 0))
 
 
 @pytest.fixture

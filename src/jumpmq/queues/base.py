@@ -24,10 +24,12 @@ from jumpmq.queues.fences import FencedMessages
 from jumpmq.queues.figures import MessageFigures
 from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.memory import Held, MemoryAccount
+from jumpmq.queues.ready import TakenColumns
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import Retries
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
+from jumpmq.queues.stored_run import StoredRun
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.queues.view import View
@@ -370,14 +372,15 @@ class Queue(ABC):
         """The next ready message, if in memory."""
         return None
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
+    def take_columns(self, last_seq: int, count: int) -> TakenColumns:
         """Take up to ``count`` messages from the front, at most up to ``last_seq``, for a reservation. Similar
-        messages are returned as columns, the others as a list. The result is empty only if there are no messages.
+        messages are returned as columns or unread, the others as a list. The result is empty only if there are no
+        messages.
         """
         return [], self.take_range(1, last_seq, count)
 
-    def settle_columns(self, columns: Columns) -> None:
-        """Acknowledge reserved messages; their columns must not be used afterwards."""
+    def settle_columns(self, columns: Columns | StoredRun) -> None:
+        """Acknowledge reserved messages; the argument must not be used afterwards."""
         self.settle(columns.taken_back(), Outcome.ACKNOWLEDGED, Held.RESERVED)
 
     def page_out(self, kept: int) -> int:

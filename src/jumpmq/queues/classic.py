@@ -26,7 +26,7 @@ from jumpmq.queues.leftovers import Forget, settle_spilled
 from jumpmq.queues.length_limit import LengthLimit
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.ready import ReadyMessages, TakenColumns
 from jumpmq.queues.ready_kinds import Around, slotted, unslotted
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import NAMED, carried, carrying
@@ -42,6 +42,7 @@ from jumpmq.queues.runs import (
 )
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import Share
+from jumpmq.queues.stored_run import StoredRun
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.queues.unstored import Unstored
 from jumpmq.queues.view import ReadyView, View
@@ -390,23 +391,31 @@ class ClassicQueue(Queue):
         self.redelivered += redelivered
         self._delivered_seq = max(self._delivered_seq, last_seq)
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
+    def take_columns(self, last_seq: int, count: int) -> TakenColumns:
         ready = self.ready
         if type(ready) is not ReadyMessages or self._minds_departures or self._account.tight:
             return super().take_columns(last_seq, count)
-        found, messages = ready.take_columns(last_seq, count)
+        found, messages = ready.take_columns(last_seq, count, may_expire=self._expiry.expected)
         if self._expiry.expected:
-            if found and found[-1].expires:
-                messages = found.pop().messages() + messages
+            if found and isinstance(last := found[-1], Columns) and last.expires:
+                messages = last.messages() + messages
+                del found[-1]
             messages = self._expiry.living(self, messages, clock.now())
         if not found and not messages:
             return super().take_columns(last_seq, count)
-        for columns in found:
-            self.taken.hold_columns(columns)
-            self._count_delivered(len(columns), len(columns) if columns.like.redelivered else 0, columns.last_seq)
+        for piece in found:
+            if isinstance(piece, StoredRun):
+                piece.queue = self
+                self.taken.hold_run(piece)
+            else:
+                self.taken.hold_columns(piece)
+            self._count_delivered(len(piece), len(piece) if piece.redelivered else 0, piece.last_seq)
         return found, self._count_taken(messages, Held.RESERVED)
 
-    def settle_columns(self, columns: Columns) -> None:
+    def settle_columns(self, columns: Columns | StoredRun) -> None:
+        if isinstance(columns, StoredRun):
+            self._settle_run(columns)
+            return
         if self._minds_departures:
             super().settle_columns(columns)
             return
@@ -418,6 +427,36 @@ class ClassicQueue(Queue):
             self._unstored.leave(count, columns.bodies)
         for batch, first, last in columns.batches:
             batch.settle_range(first, last)
+
+    def _settle_run(self, run: StoredRun) -> None:
+        if self._minds_departures and not self.deleted:
+            super().settle_columns(run)
+            return
+        self.taken.release_run(run)
+        if not self.deleted:
+            self.unacknowledged_count -= len(run)
+            self.acknowledged += len(run)
+            if not run.persistent:
+                self._unstored.leave(len(run), run.octets)
+        # The store drops the persistent messages of a deleted queue.
+        if not (self.deleted and run.persistent):
+            run.batch.settle_range(run.first_seq, run.last_seq)
+
+    def read_reserved(self, run: StoredRun) -> list[Message]:
+        """Return reserved messages as objects, without unreadable ones, which stay in the store; the run must not be
+        used afterwards.
+        """
+        if self.deleted:
+            self._settle_run(run)
+            return []
+        messages = run.messages()
+        self.taken.release_run(run)
+        self.taken.hold(messages, Held.RESERVED)
+        lost = len(run) - len(messages)
+        self.unacknowledged_count -= lost
+        if not run.persistent:
+            self._unstored.leave(lost, run.octets - body_octets(messages))
+        return messages
 
     @property
     def _minds_departures(self) -> bool:

@@ -72,9 +72,19 @@ class Columns:
         return len(self._expiries) > 0
 
     @property
+    def first_seq(self) -> int:
+        """Number of the first message."""
+        return self.like.seq + self.first
+
+    @property
+    def redelivered(self) -> bool:
+        """True if the messages count as redelivered."""
+        return self.like.redelivered
+
+    @property
     def last_seq(self) -> int:
         """Number of the last message."""
-        return self.like.seq + self.count - 1
+        return self.first_seq + self.count - 1
 
     @property
     def published_at(self) -> float:

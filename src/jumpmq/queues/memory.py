@@ -17,6 +17,9 @@ and one per part). Shared parts, such as a run's routing key, count for every me
 PARKED = 24
 """Memory of a taken message that is only on disk, in octets (measured)."""
 
+RUN_ON_DISK = 250
+"""Memory of a run of taken messages that are only on disk, however many, in octets (measured)."""
+
 IN_COLUMNS = 28
 """Memory of a message laid out in columns, in addition to body, routing key and properties, in octets."""
 

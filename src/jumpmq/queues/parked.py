@@ -18,14 +18,15 @@ class Parked:
 
     Attributes:
         published_at: publishing time of the first message, in seconds since the epoch.
+        seqs: numbers of the messages.
     """
 
-    __slots__ = ("_common", "_commons", "_held", "_seqs", "_sizes", "published_at")
+    __slots__ = ("_common", "_commons", "_held", "_sizes", "published_at", "seqs")
 
     def __init__(self, messages: list[Message], held: Held) -> None:
         """Park messages whose bodies are on disk only. The objects must not be used afterwards."""
         commons: dict[tuple[Any, ...], int] = {}
-        self._seqs = array("q", [message.seq for message in messages])
+        self.seqs = array("q", [message.seq for message in messages])
         self._sizes = array("I", [message.paged for message in messages])
         self._common = array("H", [commons.setdefault(_common(message), len(commons)) for message in messages])
         self._commons = list(commons)
@@ -39,7 +40,7 @@ class Parked:
         return cls(messages, held) if messages and len(of_body(messages, PAGED)) == len(messages) else None
 
     def __len__(self) -> int:
-        return len(self._seqs)
+        return len(self.seqs)
 
     def taken_back(self) -> list[Message]:
         """Return the messages without bodies, and end the use of this object."""
@@ -49,14 +50,14 @@ class Parked:
     def cut(self, first: int, end: int) -> "Parked":
         """Return a part for reading only."""
         part = Parked.__new__(Parked)
-        part._seqs, part._sizes, part._common = self._seqs[first:end], self._sizes[first:end], self._common[first:end]
+        part.seqs, part._sizes, part._common = self.seqs[first:end], self._sizes[first:end], self._common[first:end]
         part._commons, part._held, part.published_at = self._commons, self._held, self.published_at
         return part
 
     def messages(self) -> list[Message]:
         """Return the messages as new objects."""
         found = []
-        for seq, size, common in zip(self._seqs, self._sizes, self._common, strict=True):
+        for seq, size, common in zip(self.seqs, self._sizes, self._common, strict=True):
             message = Message("", b"", b"", PAGED)
             message.seq, message.paged = seq, size
             (

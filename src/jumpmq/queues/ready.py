@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import accumulate, chain, islice
 from operator import attrgetter
+from typing import TypeAlias
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues._lanes import Lane
@@ -34,11 +35,15 @@ from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import ReturnedMessages
 from jumpmq.queues.runs import body_octets, ends_of_runs, of_body
 from jumpmq.queues.segment import BatchSegment, segments_of
+from jumpmq.queues.stored_run import StoredRun
 from jumpmq.queues.tail import NO_TAIL, PAGED_AT_ONCE, Tail
 from jumpmq.store import Batch
 from jumpmq.store.layout import octets
 
 __all__ = ["BatchReader", "ReadyMessages"]
+
+TakenColumns: TypeAlias = tuple[list[Columns | StoredRun], list[Message]]
+"""Messages taken for a reservation: similar messages as columns or unread, and the others behind them."""
 
 _seq = attrgetter("seq")
 
@@ -182,15 +187,18 @@ class ReadyMessages(AnyReady):
             self.put_back(surplus)
         return taken[:count]
 
-    def take_columns(self, last_seq: int, count: int) -> tuple[list[Columns], list[Message]]:
+    def take_columns(self, last_seq: int, count: int, *, may_expire: bool) -> TakenColumns:
         """Remove up to ``count`` messages up to ``last_seq`` from the front, unless a returned message is there.
         Return similar messages as columns, and the others behind them as a list. Both are empty if the messages are
         not at hand.
+
+        Args:
+            may_expire: False if no message expires, so that stored messages need not be read.
         """
         if self._returned.seqs:
             return [], []
         if not self._head.count and self._tail.segments:
-            return self._take_stored_columns(last_seq, count), []
+            return self._take_stored_columns(last_seq, count, may_expire), []
         messages = self._head.take(min(self._head.fitting(last_seq), count))
         columns = Columns.of(messages)
         if columns is not None:
@@ -199,17 +207,25 @@ class ReadyMessages(AnyReady):
         self._release(messages)
         return [columns] if columns is not None else [], messages
 
-    def _take_stored_columns(self, last_seq: int, count: int) -> list[Columns]:
-        """Read the first segment of the tail as columns, if it is stored as columns."""
+    def _take_stored_columns(self, last_seq: int, count: int, may_expire: bool) -> list[Columns | StoredRun]:
+        """Take the first segment of the tail, unread if possible; otherwise as columns, if it is stored as columns."""
         segment = self._tail.segments[0]
         whole = segment.messages is None and segment.seqs is None and segment.last_seq <= last_seq
         redelivered = segment.delivered_seq >= segment.first_seq
-        if not whole or segment.count > count or not Columns.justified(segment.count):
+        if not whole or segment.count > count:
             return []
         # Columns have one redelivered flag for all their messages.
         if redelivered and segment.delivered_seq < segment.last_seq:
             return []
         assert self._reader is not None and segment.batch is not None
+        if segment.exact and not may_expire and segment.is_on_disk and StoredRun.justified(segment.count, segment.size):
+            self._tail.remove()
+            self.size -= segment.size
+            numbers = segment.first_seq, segment.last_seq
+            flags = {"persistent": segment.persistent, "again": redelivered}
+            return [StoredRun(self._reader, segment.batch, numbers, segment.size, **flags)]
+        if not Columns.justified(segment.count):
+            return []
         layouts = self._reader.layouts(segment.batch, segment.first_seq, segment.last_seq)
         found = [Columns(layout) for layout in layouts or ()]
         # Damaged or settled messages are missing, so the segment is read as messages instead.
@@ -221,7 +237,7 @@ class ReadyMessages(AnyReady):
         for columns in found:
             columns.like.persistent, columns.like.redelivered = segment.persistent, redelivered
         self._prepare([columns.like for columns in found])
-        return found
+        return [*found]
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Take a range as :meth:`take_range`. Segments are cut at its ends; earlier segments are not read."""

@@ -31,6 +31,7 @@ from jumpmq.queues.bodies import at_once
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import Held
 from jumpmq.queues.parked import Parked
+from jumpmq.queues.stored_run import StoredRun
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
@@ -41,7 +42,7 @@ consumers increase the number of runs.
 """
 
 
-Piece: TypeAlias = list[Message] | Columns | Parked
+Piece: TypeAlias = list[Message] | Columns | StoredRun | Parked
 """Neighbouring messages of a reservation."""
 
 
@@ -101,10 +102,10 @@ class Reservation:
         if queue.memory_is_tight:
             self.page(queue, len(self.pieces) - 1)
 
-    def add_columns(self, columns: Columns) -> None:
-        """Add messages as columns, in queue order."""
+    def add_columns(self, columns: Columns | StoredRun) -> None:
+        """Add messages as columns, or unread, in queue order."""
         assert self.pieces is not None
-        self._add_runs(len(columns), [ReservedRun(columns.like.seq, columns.last_seq, columns.like.redelivered)])
+        self._add_runs(len(columns), [ReservedRun(columns.first_seq, columns.last_seq, columns.redelivered)])
         self.pieces.append(columns)
 
     def _add_runs(self, count: int, runs: Iterable[ReservedRun]) -> None:
@@ -118,7 +119,10 @@ class Reservation:
 
     def page(self, queue: Queue, place: int) -> None:
         """Drop a piece's messages on disk from memory."""
-        if self.pieces is None or place >= len(self.pieces) or isinstance(piece := self.pieces[place], Parked):
+        if self.pieces is None or place >= len(self.pieces):
+            return
+        piece = self.pieces[place]
+        if isinstance(piece, Parked | StoredRun):
             return
         messages = _loaded(piece)
         if queue.taken is not None:
@@ -175,6 +179,8 @@ class Reservations:
     Attributes:
         acknowledged: all reservations up to this number are settled for good.
         latest: highest assigned number; equal to ``acknowledged`` without outstanding reservations.
+        unreadable: numbers of held messages that the last read left out, because their blocks are damaged or cannot be
+            read. Cleared by an acknowledgement.
     """
 
     def __init__(self, queue: Queue, group: str) -> None:
@@ -182,6 +188,7 @@ class Reservations:
         self.group = group
         self.acknowledged = 0
         self.latest = 0
+        self.unreadable: set[int] = set()
         self._reservations: dict[int, Reservation] = {}
         self._settled: list[list[Message]] = []
 
@@ -320,6 +327,7 @@ class Reservations:
         """
         self.acknowledged = max(self.acknowledged, upto)
         self.latest = max(self.latest, self.acknowledged)
+        self.unreadable.clear()
         yield
         for number in [number for number in self._reservations if number <= self.acknowledged]:
             reservation = self._reservations[number]
@@ -468,7 +476,7 @@ class Reservations:
         """Settle held pieces in order; pieces in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)
-            if isinstance(piece, Columns):
+            if isinstance(piece, Columns | StoredRun):
                 self.queue.settle_columns(piece)
             else:
                 self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)

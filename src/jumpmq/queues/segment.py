@@ -69,6 +69,15 @@ class BatchSegment(SegmentNumbers):
         return batch.stored * self.count // batch.count if batch is not None and batch.count else 0
 
     @property
+    def is_on_disk(self) -> bool:
+        """True if the segment has all numbers from ``first_seq`` to ``last_seq``, on disk and unsettled."""
+        batch = self.batch
+        if batch is None or batch.messages is not None or self.messages is not None or self.seqs is not None:
+            return False
+        complete = self.count == self.last_seq + 1 - self.first_seq
+        return complete and not (batch.settled.count and batch.settled.last >= self.first_seq)
+
+    @property
     def whole(self) -> bool:
         """True if the segment is the whole remaining batch."""
         return self.messages is None and self.batch is not None and self.count == self.batch.remaining

@@ -7,8 +7,9 @@ message objects. If the holder parks the messages (:mod:`jumpmq.queues.parked`),
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
 from jumpmq.queues.columns import Columns
-from jumpmq.queues.memory import IN_COLUMNS, OVERHEAD, PAGED, PARKED, Held, MemoryAccount
+from jumpmq.queues.memory import IN_COLUMNS, OVERHEAD, PAGED, PARKED, RUN_ON_DISK, Held, MemoryAccount
 from jumpmq.queues.runs import body_octets, of_body
+from jumpmq.queues.stored_run import StoredRun
 from jumpmq.store.layout import octets
 
 
@@ -79,6 +80,20 @@ class TakenMessages:
         """Stop counting reserved messages as taken."""
         self._bodies -= columns.bodies
         self._charge(-columns.octets - IN_COLUMNS * len(columns), Held.RESERVED)
+
+    def hold_run(self, run: StoredRun) -> None:
+        """Count reserved messages on disk as taken."""
+        self._count_run(run, 1)
+
+    def release_run(self, run: StoredRun) -> None:
+        """Stop counting reserved messages on disk as taken."""
+        self._count_run(run, -1)
+
+    def _count_run(self, run: StoredRun, sign: int) -> None:
+        self.paged += sign * len(run)
+        self.paged_octets += sign * run.octets
+        self._parked += sign * len(run)
+        self._charge(sign * RUN_ON_DISK, Held.RESERVED)
 
     def page(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
         """Drop stored bodies from memory until needed; return the freed octets.

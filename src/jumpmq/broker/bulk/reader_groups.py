@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
+from jumpmq.broker.bulk.with_bodies import HeldPiece
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.broker.upkeep.ticks import Ticks
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
@@ -272,8 +273,8 @@ class ReaderGroups:
 
     async def held(
         self, host: VirtualHost, name: str, slices: list[Slice], accept_loss: bool = False
-    ) -> list[tuple[str, Piece]]:
-        """Return the messages of parts of reservations, with their queues, as :meth:`Reservations.held`.
+    ) -> list[HeldPiece]:
+        """Return the messages of parts of reservations, as :meth:`Reservations.held`.
 
         Lapsed reservations are reserved again if possible.
 
@@ -288,7 +289,7 @@ class ReaderGroups:
             NotFound: no such queue.
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
-        found: list[tuple[str, Piece]] = []
+        found: list[HeldPiece] = []
         was_lapsed = False
         async with group.turn:
             group.touch(_now())
@@ -304,7 +305,7 @@ class ReaderGroups:
                     self._record_place(place)
                     was_lapsed = True
                 pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
-                found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
+                found += [HeldPiece(place, part) for part in _sliced(pieces, one.first, one.count)]
             if was_lapsed:
                 await self._broker.committed()
         return found

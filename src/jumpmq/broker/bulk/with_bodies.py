@@ -1,18 +1,18 @@
-"""Messages as returned to readers: with paged bodies read in."""
+"""Reserved messages as returned to readers: messages on disk are read in."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import at_once
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import Piece
+from jumpmq.queues.reservations import Piece, Reservations
 from jumpmq.queues.runs import of_body
-from jumpmq.topology import VirtualHost
+from jumpmq.queues.stored_run import StoredRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,27 +21,84 @@ AT_ONCE = 2048
 """Number of messages with paged bodies read at once."""
 
 
+class HeldPiece(NamedTuple):
+    """Neighbouring messages of a reservation.
+
+    Attributes:
+        place: the reservations of the group in the queue.
+        piece: the messages.
+    """
+
+    place: Reservations
+    piece: Piece
+
+    @property
+    def queue(self) -> str:
+        """Name of the queue."""
+        return self.place.queue.name
+
+    @property
+    def readable(self) -> int:
+        """Number of messages, without messages that were unreadable at the last read."""
+        unreadable = self.place.unreadable
+        return len(self.piece) - (len(unreadable.intersection(_numbers(self.piece))) if unreadable else 0)
+
+
 def with_bodies(
-    host: VirtualHost, pieces: list[tuple[str, Piece]], columns: Collection[str]
+    pieces: list[HeldPiece], columns: Collection[str]
 ) -> Iterator[tuple[str, list[Message]] | tuple[str, pa.RecordBatch]]:
-    """Yield the messages of pieces, with their queue names; paged bodies are read a few at a time.
+    """Yield the messages of pieces, with their queue names; messages on disk are read a few at a time.
+
+    Unreadable messages are left out, and noted in :attr:`Reservations.unreadable`: the next answer announces the
+    number of the others.
 
     Args:
         columns: names of columns; record batches have these and ``seq``, except for ``queue``.
     """
     names = {"seq", *columns} - {"queue"}
-    for queue, piece in pieces:
+    for one in pieces:
+        piece, queue = one.piece, one.queue
         if isinstance(piece, Columns):
             yield queue, piece.record_batch(names)
-            continue
-        messages = piece.messages() if isinstance(piece, Parked) else piece
-        start = 0
-        if not of_body(messages, PAGED):
-            yield queue, messages
-            continue
-        while start < len(messages):
-            some = messages[start : start + AT_ONCE]
-            some = some[: at_once(some)]
-            start += len(some)
-            taken = host.queues[queue].taken if queue in host.queues else None
-            yield queue, some if taken is None else taken.readable(some)
+        elif isinstance(piece, StoredRun):
+            for part in piece.read():
+                if isinstance(part, Columns):
+                    _note(one.place, range(part.first_seq, part.last_seq + 1), None)
+                    yield queue, part.record_batch(names)
+                else:
+                    _note(one.place, _numbers(piece), part)
+                    yield queue, part
+        else:
+            yield from _with_paged_bodies(one.place, piece.messages() if isinstance(piece, Parked) else piece)
+
+
+def _with_paged_bodies(place: Reservations, messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
+    start = 0
+    if not of_body(messages, PAGED):
+        yield place.queue.name, messages
+        return
+    while start < len(messages):
+        some = messages[start : start + AT_ONCE]
+        some = some[: at_once(some)]
+        start += len(some)
+        taken = place.queue.taken
+        found = some if taken is None else taken.readable(some)
+        _note(place, _numbers(some), found)
+        yield place.queue.name, found
+
+
+def _numbers(piece: Piece) -> Sequence[int]:
+    if isinstance(piece, list):
+        return [message.seq for message in piece]
+    if isinstance(piece, Parked):
+        return piece.seqs
+    return range(piece.first_seq, piece.last_seq + 1)
+
+
+def _note(place: Reservations, wanted: Sequence[int], found: list[Message] | None) -> None:
+    """Note the unreadable messages of a read; ``found`` is None if all are readable."""
+    if not place.unreadable and (found is None or len(found) == len(wanted)):
+        return
+    place.unreadable.difference_update(wanted)
+    if found is not None:
+        place.unreadable.update(set(wanted).difference([message.seq for message in found]))

@@ -443,9 +443,9 @@ async def _read(
         check_permission(request, host.name, "read", queue)
     pieces = await _groups(request).held(host, group, slices, accept_loss)
     return await arrow_stream(
-        with_bodies(host, pieces, columns),
+        with_bodies(pieces, columns),
         columns,
-        headers={"JumpMQ-Messages": str(sum(len(piece) for _, piece in pieces))},
+        headers={"JumpMQ-Messages": str(sum(piece.readable for piece in pieces))},
         alive=lambda: _groups(request).touch(host.name, group),
     )
 
