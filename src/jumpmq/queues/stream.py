@@ -8,10 +8,9 @@ group's position (:mod:`jumpmq.queues.group_offsets`), which their settlements a
 
 import time
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed, ResourceError
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.messages import Message
@@ -20,7 +19,6 @@ from jumpmq.queues import clock, settings
 from jumpmq.queues.argument_checks import DeclaredArguments, seconds_of
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Outcome, Queue, QueueContext
-from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.group_offsets import GroupOffset
@@ -29,6 +27,7 @@ from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import carries
 from jumpmq.queues.slots import Share
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
+from jumpmq.queues.stream_move import StreamMove, nobody
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.stream_rows import OFFSET, StreamRows
 from jumpmq.queues.stream_view import StreamView
@@ -36,9 +35,6 @@ from jumpmq.queues.view import View
 from jumpmq.store import Batch
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
-from jumpmq.store.kinds import ENTERED, STREAM
-from jumpmq.store.stream_bounds import HandedFiles
-from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES, StreamLog
 from jumpmq.store.stream_segment import Chunk, messages_of
@@ -59,7 +55,12 @@ MAX_SEGMENT = 3_000_000_000
 
 
 class Stream(Queue):
-    """A stream of a virtual host."""
+    """A stream of a virtual host.
+
+    Attributes:
+        log: the files of the stream.
+        move: the move of the stream from home to home.
+    """
 
     type = "stream"
     policy_target = "streams"
@@ -85,101 +86,35 @@ class Stream(Queue):
         context = QueueContext() if context is None else context
         super().__init__(vhost, name, context=context, **declared)
         self._files = StreamFiles(None) if context.streams is None else context.streams  # files of all streams
-        self._log = self._files.open(self.id, named(name, vhost))  # files of this stream
-        self._log.on_growth = self._on_growth
-        self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
-        self._next = self._log.end  # offset of the next message
+        self.log = self._files.open(self.id, named(name, vhost))  # files of this stream
+        self.log.on_growth = self._on_growth
+        self.log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
+        self._next = self.log.end  # offset of the next message
         self._staged: deque[tuple[int, int]] = deque()  # messages not on disk yet
         self._memory = 0  # octets of these messages
         self._readers: dict[Consumer, _Reader] = {}  # read position of each consumer
         self._next_search = 0  # position of the next waiting consumer to be searched for
         self.offsets: StreamOffsets = StreamOffsets(self, self._journal)
+        self.move = StreamMove(self, self._files, self._journal)
         self._returning = 0  # number of unfinished returns in steps
-
-        self.shown: dict[str, str] = {}  # further fields of its status
-        self._awaits = False  # True while files are expected from another home
-        self._entered = self._log.end  # offset up to which buffered messages have entered, as stored
-        self._entering: list[Message] = []  # buffered messages to be settled once they are on disk here
 
     # --- moving from home to home ---
 
     def put_behind(self, queue: Queue) -> None:
         super().put_behind(queue)
-        self._awaits = self._log.handed is None
-        if self._awaits and self._journal is not None:
-            self._journal.delete(STREAM, str(self.id))  # the files tell, once they have arrived
-        if self._log.handed is not None:
-            self._entered = self._log.handed.bounds.end
-
-    @property
-    def awaits(self) -> bool:
-        """True while files are expected from the previous home."""
-        return self._awaits
+        self.move.begin()
 
     def leave_consumers(self) -> None:
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()
 
-    def sync_files(self) -> None:
-        """See :meth:`~jumpmq.store.stream_files.StreamFiles.sync`; :meth:`hand_over` has less to do then."""
-        self._files.sync(self._log)
-
-    def hand_over(self, *, leave: bool) -> Path:
-        """Hand the files over to the new home: all messages are on disk, and publishing here has ended.
-
-        Args:
-            leave: True if the new home takes the directory; False if it copies the files.
-
-        Returns:
-            The directory. The changes of the store made here have to be on disk before another home uses the files.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
-        return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets}, leave=leave)
-
-    @property
-    def handed(self) -> HandedFiles | None:
-        """Data left with the files by :meth:`hand_over`, or by the previous home."""
-        return self._log.handed
-
-    @property
-    def extents(self) -> list[Extent]:
-        """Segments on disk, with their extents."""
-        return self._log.extents
-
-    def path_of(self, first: int) -> Path:
-        """Return the file of the segment that begins at an offset."""
-        return self._log.path_of(first)
-
-    def brought(self, directory: Path) -> Path:
-        """See :meth:`~jumpmq.store.stream_files.StreamFiles.brought`."""
-        return self._files.brought(self.id, directory)
-
-    def take_over(self, directory: Path) -> None:
-        """Take over the files from the previous home, found by :meth:`brought`; buffered messages (:attr:`behind`) may
-        follow.
-
-        Raises:
-            OSError, StoreError: the files cannot be used.
-        """
-        self._log.on_growth = _nobody
-        self._go_on_with(self._files.take_over(self.id, directory, named(self.name, self.vhost)))
-
-    def adopt(self, imported: int, handed: HandedFiles) -> None:
-        """As :meth:`take_over`, for messages that came through the log; see
-        :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`.
-        """
-        self._log.on_growth = _nobody
-        self._go_on_with(self._files.adopt(self.id, imported, handed))
-
-    def _go_on_with(self, log: StreamLog) -> None:
-        self._log = log
+    def go_on_with(self, log: StreamLog) -> None:
+        """Go on with files that have come from the previous home."""
+        self.log = log
         log.on_growth = self._on_growth
         log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
-        self._next = self._entered = log.end
-        self._awaits = False
+        self._next = log.end
         self.offsets.take_over()
         for reader in self._readers.values():
             if reader.position is None:
@@ -187,57 +122,23 @@ class Stream(Queue):
         self.dispatch()
 
     def follow_up(self, count: int) -> bool:
-        behind = self.behind
-        assert isinstance(behind, ClassicQueue)
-        if self._entering:  # on disk now
-            self._entered += len(self._entering)
-            if self._journal is not None:
-                self._journal.put(ENTERED, str(self.id), self._entered)
-            # In one commit with the record: after a crash, each message is in the stream or in the buffer.
-            behind.settle(self._entering, Outcome.ACKNOWLEDGED)
-            self._entering = []
-        messages = behind.take_for_delivery(count)
-        if messages:
-            had = self._next - self._entered  # before a crash, and not known to the store
-            self._append([message.copy() for message in messages[had:]])
-            # Settled at the next step, when the messages are on the stream's disk.
-            self._entering = messages
-        elif not behind.message_count and not behind.purging:
-            self.behind = None
-            behind.delete()
-        return bool(messages)
-
-    def forget_move(self) -> None:
-        """Delete the data that came with the files. Call this once the end of :attr:`behind` is on disk: after an
-        earlier crash, the data shows how many messages have entered.
-        """
-        if self._log.handed is not None:
-            if self._journal is not None:
-                self._journal.delete(ENTERED, str(self.id))
-            self._files.forget_handed(self.id, self._log)
-
-    def require_files(self) -> None:
-        """
-        Raises: ResourceError: the files have not arrived.
-        """
-        if self._awaits or self.moved:
-            raise ResourceError(f"stream '{self.name}' in vhost '{self.vhost}' is moving from home to home")
+        return self.move.follow_up(count)
 
     # --- contents ---
 
     @property
     def first(self) -> int:
         """The lowest available offset."""
-        return self._log.first
+        return self.log.first
 
     @property
     def end(self) -> int:
         """Offset after the last complete message."""
-        return self._log.end
+        return self.log.end
 
     @property
     def ready_count(self) -> int:
-        return self._log.end - self._log.first
+        return self.log.end - self.log.first
 
     @property
     def memory(self) -> int:
@@ -248,8 +149,7 @@ class Stream(Queue):
         return self._next
 
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
-        if records.entered is not None:
-            self._entered = records.entered
+        self.move.restore(records)
         self.offsets.restore(records.offsets, clean=records.clean)
         self._retain()
 
@@ -261,13 +161,14 @@ class Stream(Queue):
             messages = [_without_offset(message) for message in messages]
         if self.behind is not None:
             return self.behind.push(messages)
-        self._append(messages)
+        self.append(messages)
         return []
 
-    def _append(self, messages: list[Message]) -> None:
+    def append(self, messages: list[Message]) -> None:
+        """Add messages at the end, whether the stream is moving or not."""
         if not messages:
             return
-        self._files.append(self._log, messages)
+        self._files.append(self.log, messages)
         self._next += len(messages)
         self.published += len(messages)
         octets = held_octets(messages)
@@ -280,13 +181,13 @@ class Stream(Queue):
         self._account.charge("staged", octets)
 
     def _release_written(self) -> None:
-        while self._staged and self._staged[0][0] <= self._log.end:
+        while self._staged and self._staged[0][0] <= self.log.end:
             self._charge(-self._staged.popleft()[1])
 
     @property
     def view(self) -> View:
-        self.require_files()
-        return StreamView(self._log, f"stream '{self.name}' in vhost '{self.vhost}'")
+        self.move.require_files()
+        return StreamView(self.log, f"stream '{self.name}' in vhost '{self.vhost}'")
 
     def take(self, count: int) -> list[Message]:
         raise self._unsupported("basic.get")
@@ -321,9 +222,9 @@ class Stream(Queue):
         self._files.remove(self.id)
         if self.behind is not None:
             count += self.behind.delete()
-            self.forget_move()
+            self.move.forget()
         self._charge(-self._memory)
-        self._log.on_growth = _nobody  # otherwise log and queue would wait for a full garbage collection
+        self.log.on_growth = nobody  # otherwise log and queue would wait for a full garbage collection
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()
@@ -334,9 +235,9 @@ class Stream(Queue):
             "members": [self.node],
             "online": [self.node],
             "readers": {self.node: len(self._readers)},
-            "segments": self._log.segment_count,
+            "segments": self.log.segment_count,
             "first_offset": self.first,
-            **self.shown,
+            **self.move.shown,
         }
 
     # --- consumers ---
@@ -402,7 +303,7 @@ class Stream(Queue):
             self._serve_member(reader, reader.position, until)
             return
         # Only complete messages: a crash must not undo a delivered message.
-        while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
+        while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self.log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
                 if reader.filter is not None and not searches and time.perf_counter() > until:
                     reader.waits = True
@@ -413,7 +314,7 @@ class Stream(Queue):
                 except Unreadable:
                     return
                 if chunk is None:  # everything left is damaged
-                    reader.offset = self._log.end
+                    reader.offset = self.log.end
                     return
                 reader.offset = max(reader.offset, chunk.first)  # deleted by retention, or lost
                 if reader.filter is not None:
@@ -429,7 +330,7 @@ class Stream(Queue):
             self.delivered += len(rows)
             self.unacknowledged_count += len(rows)
             reader.consumer.deliver_rows(rows)
-        if capacity <= 0 and reader.offset < self._log.end:
+        if capacity <= 0 and reader.offset < self.log.end:
             reader.consumer.passed_over()
 
     def _serve_member(self, reader: "_Reader", position: GroupOffset, until: float) -> None:
@@ -437,7 +338,7 @@ class Stream(Queue):
         # The returning messages come before further ones.
         if self._returning:
             return
-        while (capacity := reader.consumer.capacity()) > 0 and position.ready(self._log.end):
+        while (capacity := reader.consumer.capacity()) > 0 and position.ready(self.log.end):
             offset, most = position.wanted(min(capacity, CHUNK))
             if reader.rows is None or reader.batch is None or not reader.rows.has(offset):
                 try:
@@ -445,7 +346,7 @@ class Stream(Queue):
                 except Unreadable:
                     return
                 if chunk is None or chunk.first > offset:  # deleted by retention, or lost
-                    self.offsets.skip(position, self._log.end if chunk is None else chunk.first)
+                    self.offsets.skip(position, self.log.end if chunk is None else chunk.first)
                     continue
                 reader.rows, reader.batch, reader.offset = StreamRows(*chunk), chunk.batch, chunk.first
             count = len(reader.rows.cut(offset, most))
@@ -465,7 +366,7 @@ class Stream(Queue):
                 reader.waits = True
                 self.wake(clock.now())
                 return
-        if capacity <= 0 and position.ready(self._log.end):
+        if capacity <= 0 and position.ready(self.log.end):
             reader.consumer.passed_over()
 
     def _chunk_for(self, reader: "_Reader", offset: int) -> Chunk | None:
@@ -475,7 +376,7 @@ class Stream(Queue):
             Unreadable: the disk does not return the chunk; the consumer waits for the next read.
         """
         try:
-            return self._log.chunk_from(offset)
+            return self.log.chunk_from(offset)
         except Unreadable:
             reader.waits = True
             self.wake(clock.now() + READ_AGAIN)
@@ -492,16 +393,16 @@ class Stream(Queue):
         field = next((field for field in arguments if field.name == OFFSET), None)
         if field is None:
             # As in RabbitMQ, a consumer without an offset begins with the next message.
-            return self._log.end
+            return self.log.end
         value = field.value
         if field.type == "S":
             if value in ("first", "last", "next"):
-                return {"first": self.first, "last": self._log.last_chunk, "next": self._log.end}[value]
+                return {"first": self.first, "last": self.log.last_chunk, "next": self.log.end}[value]
             if (age := seconds_of(value)) is not None:
-                return self._log.offset_of(time.time() - age)
+                return self.log.offset_of(time.time() - age)
             shown = f'{{longstr,<<"{value}">>}}'
         elif field.type == "T":
-            return self._log.offset_of(float(value))
+            return self.log.offset_of(float(value))
         elif field.type in INTEGER_TYPES:
             return max(int(value), self.first)
         else:
@@ -523,7 +424,7 @@ class Stream(Queue):
 
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
-        self._log.segment_bytes = limits.segment_bytes or SEGMENT_BYTES
+        self.log.segment_bytes = limits.segment_bytes or SEGMENT_BYTES
         self._retain()
 
     def trim(self, now: float) -> None:
@@ -553,7 +454,7 @@ class Stream(Queue):
         if self.moved:  # the files may belong to another home by now
             return
         age = self.limits.max_age
-        self._log.retain(self.limits.max_length_bytes, None if age is None else clock.stamps.oldest(age))
+        self.log.retain(self.limits.max_length_bytes, None if age is None else clock.stamps.oldest(age))
         self.offsets.skip_to(self.first)
 
 
@@ -592,7 +493,3 @@ def _without_offset(message: Message) -> Message:
     same = message.copy()
     same.properties = properties.encode()
     return same
-
-
-def _nobody(begun: bool) -> None:
-    """Do nothing: the queue is deleted."""

@@ -17,6 +17,16 @@ from jumpmq.store.kinds import GROUP_OFFSET
 from jumpmq.store.stream_bounds import HandedFiles
 
 
+class MoveOfFiles(Protocol):
+    """The move of a stream; see :class:`~jumpmq.queues.stream_move.StreamMove`."""
+
+    @property
+    def awaits(self) -> bool: ...
+    @property
+    def handed(self) -> HandedFiles | None: ...
+    def require_files(self) -> None: ...
+
+
 class GroupedStream(Protocol):
     """A stream, from the point of view of its consumer groups; see :class:`~jumpmq.queues.stream.Stream`."""
 
@@ -26,15 +36,12 @@ class GroupedStream(Protocol):
     deleted: bool
 
     @property
-    def awaits(self) -> bool: ...
-    @property
-    def handed(self) -> HandedFiles | None: ...
+    def move(self) -> MoveOfFiles: ...
     @property
     def first(self) -> int: ...
     @property
     def end(self) -> int: ...
     def start_of(self, arguments: list[Field]) -> int: ...
-    def require_files(self) -> None: ...
     def subscribe_at(self, position: GroupOffset, consumer: Consumer) -> None: ...
     def replace_position(self, before: GroupOffset | None, position: GroupOffset) -> None: ...
     def dispatch(self) -> None: ...
@@ -68,7 +75,7 @@ class StreamOffsets(GroupOffsets):
             clean: True after a clean stop; otherwise every message may have been delivered before.
         """
         stream = self._stream
-        handed = {} if stream.handed is None else stream.handed.offsets
+        handed = {} if stream.move.handed is None else stream.move.handed.offsets
         # The store's records are newer than those that came with the files.
         for group, record in {**handed, **records}.items():
             # An offset beyond the end would skip messages published later.
@@ -79,9 +86,9 @@ class StreamOffsets(GroupOffsets):
     def take_over(self) -> None:
         """Restore the offsets of the previous home, which came with the files."""
         stream = self._stream
-        if stream.handed is None:
+        if stream.move.handed is None:
             return
-        for group, record in stream.handed.offsets.items():
+        for group, record in stream.move.handed.offsets.items():
             before = self.get(group)
             position = self.set(group, min(record["offset"], stream.end), record["delivered"], record["skipped"])
             stream.replace_position(before, position)
@@ -105,7 +112,7 @@ class StreamOffsets(GroupOffsets):
     def write(self, changed: Iterable[GroupOffset]) -> None:
         """Store offsets now."""
         self.write_at = NEVER
-        if self._stream.awaits:  # the groups' offsets come with the files
+        if self._stream.move.awaits:  # the groups' offsets come with the files
             return
         if self._journal is not None and not self._stream.deleted:
             for position in changed:
@@ -178,7 +185,7 @@ class StreamOffsets(GroupOffsets):
         Raises:
             PreconditionFailed: the offset is invalid, or too many groups have an offset.
         """
-        self._stream.require_files()
+        self._stream.move.require_files()
         before = self.get(group)
         self._stream.replace_position(before, self._begin(group, self.start_of([start])))
         self._stream.dispatch()
@@ -190,7 +197,7 @@ class StreamOffsets(GroupOffsets):
             PreconditionFailed: the group has members.
         """
         stream = self._stream
-        stream.require_files()
+        stream.move.require_files()
         if group in self.members:
             raise PreconditionFailed(
                 f"consumer group '{group}' has members that consume stream '{stream.name}' in vhost '{stream.vhost}'"

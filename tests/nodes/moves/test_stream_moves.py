@@ -156,7 +156,7 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
     try:
         await declare(first, "s", SMALL)
         await publish(first, "", "s", 0, 500)
-        octets = sum(extent.size for extent in queue_of(first, "s").extents)  # type: ignore[attr-defined]
+        octets = sum(extent.size for extent in queue_of(first, "s").move.extents)  # type: ignore[attr-defined]
         move(first, "s", 2)
         await until(lambda: written[0] > 30_000)
         stopping = asyncio.ensure_future(stopped(second))

@@ -133,7 +133,7 @@ class Moves:
                 if not host.declared[name].definition.before:
                     self._follow_up(queue)
                     if isinstance(queue, Stream) and queue.behind is None:
-                        queue.forget_move()
+                        queue.move.forget()
         self.streams.serve(topology, readers)
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class Moves:
     def _expect(self, change: MoveQueue) -> None:
         """Expect the files of a queue that may have moved here."""
         declared = self._topology.vhosts[change.vhost].declared.get(change.name)
-        if declared is not None and isinstance(declared.contents, Stream) and declared.contents.awaits:
+        if declared is not None and isinstance(declared.contents, Stream) and declared.contents.move.awaits:
             self._copies.expect(declared.id, declared.definition.before)
 
     # --- at the old home ---
@@ -216,10 +216,10 @@ class Moves:
             await asyncio.sleep(PAUSE)
         # The new home takes the files as they are: whatever was confirmed has to be in them, synced, before they go.
         await self._turns.committed()
-        await asyncio.to_thread(contents.sync_files)
+        await asyncio.to_thread(contents.move.sync_files)
         must_copy = self.streams.must_copy
         with self._turns.turn():
-            directory = contents.hand_over(leave=not must_copy(home))
+            directory = contents.move.hand_over(leave=not must_copy(home))
         await self._turns.committed()  # a start after a crash must not open files that another home has taken
         if not must_copy(home):
             path = os.fsencode(directory.absolute())
@@ -231,7 +231,7 @@ class Moves:
 
     async def _copy_rest(self, queue: DeclaredQueue, contents: Stream) -> None:
         """Copy all of a stream's remaining files to the new home."""
-        home, octets = queue.definition.home, sum(extent.size for extent in contents.extents)
+        home, octets = queue.definition.home, sum(extent.size for extent in contents.move.extents)
         problem = ""
 
         def tell(sent: int) -> None:
@@ -370,7 +370,7 @@ class Moves:
         for host in self._topology.vhosts.values():
             for queue in host.queues.values():
                 numbers = host.declared[queue.name].definition.before, queue.id
-                if isinstance(queue, Stream) and queue.awaits and number in numbers:
+                if isinstance(queue, Stream) and queue.move.awaits and number in numbers:
                     return queue
         return None
 
@@ -409,11 +409,11 @@ class Moves:
         stream = found[0] if found else None
         try:
             # The question repeats: a stream that has its files already only sends the answer again.
-            if isinstance(stream, Stream) and stream.awaits:
-                brought = await asyncio.to_thread(stream.brought, directory)
+            if isinstance(stream, Stream) and stream.move.awaits:
+                brought = await asyncio.to_thread(stream.move.brought, directory)
                 if not stream.deleted:
                     with self._turns.turn():
-                        stream.take_over(brought)
+                        stream.move.take_over(brought)
         except (OSError, StoreError) as error:
             log.error("the files of %r cannot be taken over from %s: %s; this is tried again", stream, directory, error)
             return
@@ -442,4 +442,4 @@ class Moves:
                 await asyncio.sleep(PAUSE)
         if isinstance(contents, Stream) and not contents.deleted and not contents.moved:
             with self._turns.turn():
-                contents.forget_move()
+                contents.move.forget()

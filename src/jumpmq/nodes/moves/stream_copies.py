@@ -257,12 +257,12 @@ class StreamCopies:
             if (stream := self._awaiting(number)) is not None:
                 assert copying.copy.handed is not None
                 with self._turns.turn():
-                    stream.adopt(number, copying.copy.handed)
+                    stream.move.adopt(number, copying.copy.handed)
         elif self._awaiting(number) is not None:
             directory = await self._fetch_all(files, copying)
             if (stream := self._awaiting(number)) is not None:
                 with self._turns.turn():
-                    stream.take_over(directory)
+                    stream.move.take_over(directory)
         await self._turns.committed()  # the old home deletes its files after the answer
         self._segments.pop(number, None)
         self._asked.pop(number, None)

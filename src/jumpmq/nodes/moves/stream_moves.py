@@ -134,7 +134,7 @@ class StreamMoves:
             self._tasks.end(queue.id)
             self._stay(queue, home, "")
         elif isinstance(queue.contents, Stream):
-            queue.contents.shown = {}
+            queue.contents.move.shown = {}
 
     def follow(self, change: Change) -> None:
         """Drop the record of a stream that has moved, or is deleted."""
@@ -144,7 +144,7 @@ class StreamMoves:
 
     def _run(self, queue: DeclaredQueue, home: int) -> None:
         assert isinstance(queue.contents, Stream)
-        queue.contents.shown = {"moving_to": self._topology.node_of(home)}
+        queue.contents.move.shown = {"moving_to": self._topology.node_of(home)}
         self._tasks.run(queue, self._move(queue, queue.contents, home))
 
     async def _move(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
@@ -168,11 +168,11 @@ class StreamMoves:
         self._copying[home] += 1
         try:
             for _ in range(ROUNDS):
-                before = stream.extents
+                before = stream.move.extents
                 octets = sum(extent.size for extent in before)
                 await self._offers.copied(stream, home, 0, partial(self._tell, queue, home, octets))
                 # Publishing goes on during each round; the last octets are copied while the stream's messages wait.
-                if _added(before, stream.extents) <= self._near:
+                if _added(before, stream.move.extents) <= self._near:
                     return
         finally:
             self._copying[home] -= 1
@@ -191,7 +191,7 @@ class StreamMoves:
         if reason:
             log.error("%r stays here, as it cannot be moved to node '%s': %s", queue, node, reason)
         if isinstance(queue.contents, Stream):
-            queue.contents.shown = {"move_failed": f"to node '{node}': {reason}"} if reason else {}
+            queue.contents.move.shown = {"move_failed": f"to node '{node}': {reason}"} if reason else {}
         with self._turns.turn():
             self._forget(queue.id)
         self._offers.forget(queue.id, home)

@@ -90,12 +90,12 @@ class StreamOffers:
         offer = self._offers[stream.id] = _Offer(stream)
         try:
             while True:
-                before = stream.extents
+                before = stream.move.extents
                 answer = await self._ask(offer, home, to, tell)
                 if not answer.problem:
                     return
                 # else retention deleted a segment meanwhile: copy again
-                if not answer.is_gone or before[:1] == stream.extents[:1]:
+                if not answer.is_gone or before[:1] == stream.move.extents[:1]:
                     raise CopyRefused(answer.problem)
         except asyncio.CancelledError:
             if not self._is_stopped:  # deleted, or cancelled by an operator; sent after the request on the same link
@@ -107,7 +107,9 @@ class StreamOffers:
     async def _ask(self, offer: _Offer, home: int, to: int, tell: Callable[[int], object]) -> Copied:
         offer.attempt, offer.answer = os.urandom(8).hex(), None
         stream, loop, again = offer.stream, asyncio.get_running_loop(), 0.0
-        question = CopyRequest(stream.id, offer.attempt, to, stream.extents, stream.handed if to else None).encode()
+        question = CopyRequest(
+            stream.id, offer.attempt, to, stream.move.extents, stream.move.handed if to else None
+        ).encode()
         while offer.answer is None:
             tell(offer.octets)
             if loop.time() >= again and (link := self._links.to(home)) is not None:
@@ -143,7 +145,7 @@ class StreamOffers:
                     continue
                 number, first, position, length = wanted.popleft()
                 if (offer := self._offers.get(number)) is not None:
-                    path = offer.stream.path_of(first)
+                    path = offer.stream.move.path_of(first)
                     is_there, octets, crc = await asyncio.to_thread(_piece, path, position, length)
                     offer.octets += len(octets)
                     self.octets += len(octets)
