@@ -197,6 +197,21 @@ def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api: API, qu
     assert api.counts("q") == (6, 4)
 
 
+def test_a_lease_without_a_session_outlives_a_restart(tmp_path: Path) -> None:
+    """The broker's default lease of a minute does not replace a longer or a shorter one."""
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            connection.channel().queue_declare("q", durable=True)
+            publish(connection.channel(), "q", numbers(1, 4))
+        assert reserve(API(broker.http_url), {"q": None}, lease=2) == {"q": (1, 4)}
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        api = API(broker.http_url)
+        assert api.get("readers", "/", "g")["queues"]["q"]["lease"] == 2
+        until(lambda: api.counts("q") == (4, 0))
+        reserve(api, {"q": 1})
+        assert api.get("readers", "/", "g")["queues"]["q"]["lease"] == 60
+
+
 def test_renewing_keeps_a_lease(api: API, queue: str) -> None:
     def trial() -> None:
         api.request("DELETE", "readers", "/", "g")

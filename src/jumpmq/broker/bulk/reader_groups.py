@@ -221,7 +221,10 @@ class ReaderGroups:
         group = self._made(host.name, name)
         group.require_session(session, _now())
         async with group.turn:
-            group.lease, group.shares = wanted.lease, wanted.shares
+            group.shares = wanted.shares
+            if group.lease != wanted.lease:  # recorded, because a reader without a session does not open one again
+                group.lease = wanted.lease
+                self._record_group(group)
             group.renew(_now())
             self._require_unread(group, [queue.name for queue in queues if queue.name not in group.places])
             places = {queue.name: self._place(group, queue) for queue in queues}
