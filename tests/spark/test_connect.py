@@ -35,6 +35,10 @@ frame = spark.read.format("jumpmq").options(**options).load()
 parts = [frame.where(f"queue = '{queue}'").count() for queue in ("q1", "q2")]
 print("parts", all(parts) and sum(parts))
 print("read", frame.count())
+ring = jumpmq.spark.Router.from_broker(url, "x")
+jumpmq.spark.register_route(spark, "destination", ring)
+routed = jumpmq.spark.repartition_by_queue(frame, "routing_key", ring, "routed")
+print("routed", routed.where("queue = routed and routed = destination(routing_key)").count())
 try:
     jumpmq.spark.explain(frame)
 except jumpmq.spark.JumpMQError as error:
@@ -90,9 +94,10 @@ def test_source_and_sink_over_spark_connect(
     publish(channel, numbered(1, 50))
     command = [sys.executable, "-c", CONNECTED, broker.http_url, str(tmp_path)]
     printed, _ = run(command, tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert printed.splitlines()[-5:] == [
+    assert printed.splitlines()[-6:] == [
         "parts 50",
         "read 50",
+        "routed 50",
         "explain needs the plan of the DataFrame, and Spark Connect does not give the plan",
         "progress ['q1', 'q2']",
         "archived 60",
