@@ -19,7 +19,7 @@ AT_LEAST = 64 << 10
 """Minimum octets of bodies for a run of fewer messages than columns need."""
 
 
-class Holder(Protocol):
+class ReservingQueue(Protocol):
     """Queue of the messages."""
 
     def read_reserved(self, run: StoredRun) -> list[Message]: ...
@@ -48,7 +48,7 @@ class StoredRun:
     ) -> None:
         self._reader = reader
         self._published_at: float | None = None  # time of the first message; None before the first use
-        self.queue: Holder
+        self.queue: ReservingQueue
         self.batch = batch
         self.first_seq, self.last_seq = numbers
         self.octets = octets
