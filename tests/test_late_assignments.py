@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[1] / "src" / "jumpmq"
 TREES = {path.relative_to(SOURCES).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCES.rglob("*.py"))}
 
-LAYERS = "broker/", "nodes/", "topology/"
+LAYERS = "broker/", "nodes/", "topology/", "store/"
 
 VALUES = {"NamedTuple", "Enum", "IntEnum", "StrEnum", "IntFlag", "Exception", "TypedDict", "dataclass"}
 """Bases and decorators of classes whose objects are values, with no parts of their own."""
@@ -40,6 +40,9 @@ ALLOWED = {
     ("nodes/channels/remote_consumers.py", "body"),
     ("topology/restoring.py", "home"),
     ("topology/topology.py", "change"),
+    ("store/pipeline.py", "segment"),
+    ("store/reader.py", "batch"),
+    ("store/staging.py", "messages"),
     # State of an application of Starlette: the place for objects shared by its endpoints.
     ("nodes/management/listener.py", "broker"),
     ("nodes/management/listener.py", "recent_log"),

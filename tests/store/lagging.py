@@ -28,7 +28,7 @@ class Lagging(Completion):
 
     def _reach(self, number: int) -> None:
         self._complete = max(self._complete, number)
-        self.wake()
+        self._wake()
 
 
 class Held(Completion):
@@ -48,7 +48,7 @@ class Held(Completion):
     def release(self) -> None:
         self._is_held = False
         super().stored(self._stored, 0)
-        self.wake()
+        self._wake()
 
     def stored(self, number: int, position: int) -> None:
         self._stored = number

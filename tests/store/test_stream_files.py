@@ -132,7 +132,7 @@ def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callabl
     opened = open_streams()
     opened.log.segment_bytes = 1
     begun: list[bool] = []
-    opened.log.on_growth = begun.append
+    opened.log.listen(begun.append)
     for first in range(0, 40, 10):
         opened.append(*(message(number, size=1000) for number in range(first, first + 10)))
     assert begun == [True] * 4

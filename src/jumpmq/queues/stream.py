@@ -27,7 +27,7 @@ from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import carries
 from jumpmq.queues.slots import Share
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
-from jumpmq.queues.stream_move import StreamMove, nobody
+from jumpmq.queues.stream_move import StreamMove
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.stream_rows import OFFSET, StreamRows
 from jumpmq.queues.stream_view import StreamView
@@ -87,7 +87,7 @@ class Stream(Queue):
         super().__init__(vhost, name, context=context, **declared)
         self._files = StreamFiles(None) if context.streams is None else context.streams  # files of all streams
         self.log = self._files.open(self.id, named(name, vhost))  # files of this stream
-        self.log.on_growth = self._on_growth
+        self.log.listen(self._on_growth)
         self.log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = self.log.end  # offset of the next message
         self._staged: deque[tuple[int, int]] = deque()  # messages not on disk yet
@@ -112,7 +112,7 @@ class Stream(Queue):
     def go_on_with(self, log: StreamLog) -> None:
         """Go on with files that have come from the previous home."""
         self.log = log
-        log.on_growth = self._on_growth
+        log.listen(self._on_growth)
         log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = log.end
         self.offsets.take_over()
@@ -224,7 +224,7 @@ class Stream(Queue):
             count += self.behind.delete()
             self.move.forget()
         self._charge(-self._memory)
-        self.log.on_growth = nobody  # otherwise log and queue would wait for a full garbage collection
+        self.log.fall_silent()
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()

@@ -144,7 +144,7 @@ class StreamMove:
             OSError, StoreError: the files cannot be used.
         """
         stream = self._stream
-        stream.log.on_growth = nobody
+        stream.log.fall_silent()
         self._go_on_with(self._files.take_over(stream.id, directory, named(stream.name, stream.vhost)))
 
     def adopt(self, imported: int, handed: HandedFiles) -> None:
@@ -152,7 +152,7 @@ class StreamMove:
         :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`.
         """
         stream = self._stream
-        stream.log.on_growth = nobody
+        stream.log.fall_silent()
         self._go_on_with(self._files.adopt(stream.id, imported, handed))
 
     def _go_on_with(self, log: StreamLog) -> None:
@@ -192,7 +192,3 @@ class StreamMove:
             if self._journal is not None:
                 self._journal.delete(ENTERED, str(stream.id))
             self._files.forget_handed(stream.id, stream.log)
-
-
-def nobody(begun: bool) -> None:
-    """Ignore the growth of files that the stream no longer uses."""

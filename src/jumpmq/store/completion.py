@@ -30,25 +30,26 @@ class Completion:
     Attributes:
         most_bytes: maximum octets of commits stored but not complete; at the maximum, the next commit waits.
         patience: maximum seconds for a closing store to wait until stored commits are complete.
-        wake: set by the store; makes the store check for complete commits soon. Callable from any thread.
     """
 
     most_bytes = 64 << 20
     patience = 5.0
 
     def __init__(self) -> None:
-        self.wake: Callable[[], None] = _asleep
+        self._wake: Callable[[], None] = _asleep  # makes the store check for complete commits soon, from any thread
         self._look: Callable[[], bool] = _cannot  # makes the store check at once, in the thread of the store's owner
         self._complete = 0
 
-    def listen(self, look: Callable[[], bool]) -> None:
-        """Have the owner of the store called when commits become complete, in the owner's thread.
+    def listen(self, *, wake: Callable[[], None] | None = None, look: Callable[[], bool] | None = None) -> None:
+        """Have functions called when commits become complete.
 
         Args:
-            look: makes the store check at once, by :meth:`Store.complete`. Returns False, without a check, while
-                another thread closes the store.
+            wake: of the store: makes the store check for complete commits soon. Callable from any thread.
+            look: of the owner of the store, called in the owner's thread only: makes the store check at once, by
+                :meth:`Store.complete`. Returns False, without a check, while another thread closes the store.
         """
-        self._look = look
+        self._wake = wake or self._wake
+        self._look = look or self._look
 
     def begin(self, number: int) -> None:
         """Begin with the commits found at the opening of the store: all commits up to a number are complete."""
@@ -97,7 +98,7 @@ class ByPosition(Completion):
             self._advance()
         # The owner's thread checks at once; during the close of the store, another thread has to be woken.
         if self._complete > before and not self._look():
-            self.wake()
+            self._wake()
 
     def _advance(self) -> None:
         while self._stored and self._stored[0][1] <= self._position:
@@ -121,4 +122,4 @@ def _cannot() -> bool:
 
 
 def _asleep() -> None:
-    """Default of :attr:`Completion.wake`, until a store sets the attribute."""
+    """Wake nothing: no store listens yet."""

@@ -26,20 +26,22 @@ class BlockReader:
 
     Args:
         log: the segments.
-        on_loss: called with a sentence about damaged or unreadable blocks, in the reading thread.
-
-    Attributes:
         queue_name: returns the name of a queue for operators, by number.
+        on_loss: called with a sentence about damaged or unreadable blocks, in the reading thread.
     """
 
     def __init__(
         self, log: Log, queue_name: Callable[[int], str] = numbered, *, on_loss: Callable[[str], None]
     ) -> None:
-        self.queue_name = queue_name
+        self._queue_name = queue_name
         self._log = log
         self._on_loss = on_loss
         self._named: set[int] = set()  # positions of reported blocks
         self._unread: set[int] = set()  # positions of blocks whose last read failed
+
+    def name_queues(self, queue_name: Callable[[int], str]) -> None:
+        """Set the names of queues for reports of damage, by number."""
+        self._queue_name = queue_name
 
     def contents(self, batch: Batch, first: int | None, last: int | None) -> Iterator[Content]:
         """Yield the readable blocks of a batch that may hold messages ``first`` to ``last``.
@@ -118,7 +120,7 @@ class BlockReader:
             self._named.add(position)
             first, last = _numbers(batch, position, span[-1][0])
             self._on_loss(
-                str(error(position, f"messages {first} to {last} of {self.queue_name(batch.queue_id)}: {what}"))
+                str(error(position, f"messages {first} to {last} of {self._queue_name(batch.queue_id)}: {what}"))
             )
 
 

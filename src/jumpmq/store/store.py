@@ -115,7 +115,7 @@ class Store(Staging):
         # Also above the segment named by the index: a lower number would count as covered by the index.
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files, tell, ship)
-        completion.wake = self._writer.wake
+        completion.listen(wake=self._writer.wake)
         self.completion = completion
         self._reader = BlockReader(self._log, on_loss=self.losses.add)
         self._background = Background("jumpmq-background", self._writer.wake)  # writes the index, reads parts to move
@@ -408,7 +408,7 @@ class Store(Staging):
 
     def name_queues(self, queue_name: Callable[[int], str]) -> None:
         """Set the names of queues for reports of damage."""
-        self._reader.queue_name = queue_name
+        self._reader.name_queues(queue_name)
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
         """Return unsettled messages of a batch, in order: see :meth:`BatchContents.read`. Callable from any thread."""

@@ -419,7 +419,7 @@ class StreamFiles:
     def fall_silent(self) -> None:
         """Stop notifications of streams' growth."""
         for log in self._logs.values():
-            log.on_growth = _nobody
+            log.fall_silent()
 
     def close(self) -> None:
         """Release all files. The store must be closed."""
@@ -449,7 +449,3 @@ def _set_aside(path: Path, unclaimed: Path, why: str) -> None:
         why,
         to,
     )
-
-
-def _nobody(begun: bool) -> None:
-    """Ignore the growth of a stream: the connections are closed."""

@@ -52,7 +52,6 @@ class StreamLog:
         size: octets of the segment files in use.
         handed: state of the stream at its previous home; None when no longer needed.
         is_gone: True if the stream was deleted, or moved to another home.
-        on_growth: called after messages were added, with True if a segment was begun.
         segment_bytes: octets of a segment after which the next segment begins.
 
     Args:
@@ -86,7 +85,7 @@ class StreamLog:
         self._tell = on_loss
         self._on_retire = on_retire
         self.segment_bytes = SEGMENT_BYTES
-        self.on_growth: Callable[[bool], None] = lambda begun: None
+        self._on_growth: Callable[[bool], None] = _ignore_growth  # called after messages were added
         self._segments = [] if is_new and not unsynced else _segments(directory, known, self._on_loss)
         self._floor = 0  # the next offset, while the stream has no segment
         if known is not None:
@@ -99,6 +98,14 @@ class StreamLog:
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
         self._damaged: set[int] = set()
         self._unreadable: set[str] = set()  # reasons already logged
+
+    def listen(self, on_growth: Callable[[bool], None]) -> None:
+        """Have a function called after messages were added, with True if a segment was begun."""
+        self._on_growth = on_growth
+
+    def fall_silent(self) -> None:
+        """Call no function any more: a circle of a stream and its files would wait for a full garbage collection."""
+        self._on_growth = _ignore_growth
 
     @property
     def first(self) -> int:
@@ -172,7 +179,7 @@ class StreamLog:
             if not place.position:
                 self._segments.append(StreamSegment.begun(segment_path(self._directory, place.first), place.first))
             self._segments[-1].add(place)
-        self.on_growth(len(self._segments) > before)
+        self._on_growth(len(self._segments) > before)
 
     def chunk_from(self, offset: int) -> Chunk | None:
         """Return the chunk with the message at an offset. If this chunk is lost, return the next chunk; None without a
@@ -506,3 +513,7 @@ def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], obj
 def _first(path: Path) -> int:
     """Return the first offset of a segment file, by name."""
     return int(path.name.removesuffix(SUFFIX))
+
+
+def _ignore_growth(begun: bool) -> None:
+    """Ignore growth: no stream uses the files."""

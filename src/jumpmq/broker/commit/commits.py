@@ -124,7 +124,7 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._loop.add_reader(self.store.fileno(), self._or_fail, self.store.completed)
-        self.store.completion.listen(self.look)
+        self.store.completion.listen(look=self.look)
         known, self.store.streams = self.store.streams, {}
         self.streams = StreamFiles(
             directory / stream_files.DIRECTORY,

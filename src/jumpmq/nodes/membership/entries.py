@@ -46,7 +46,6 @@ class EtcdEntries:
         lease: the lease of this process; nothing is appended without it.
         turns: those of the broker.
         timing: of the node.
-        on_own: called with the number of an entry proposed by this home, and the entry, before the entry is applied.
         removal_of: returns the checked removal of a node; None for an unchecked one.
 
     Attributes:
@@ -62,7 +61,6 @@ class EtcdEntries:
         lease: Lease,
         turns: Turns,
         timing: Timing,
-        on_own: Callable[[int, EntryFields], None],
         removal_of: Callable[[ForgetNode], Removal | None],
     ) -> None:
         self.asked = asyncio.Event()
@@ -73,12 +71,18 @@ class EtcdEntries:
         self._lease = lease  # of this process
         self._turns = turns  # those of the broker
         self._timing = timing  # of compaction
-        self._on_own = on_own  # sends own entries to other homes
+        self._on_own: Callable[[int, EntryFields], object] = lambda number, entry: None  # sends own entries to homes
         self._removal_of = removal_of  # checks removals of nodes
         self._early: dict[int, EntryFields] = {}  # entries received before their predecessors, by number
         self._recent: deque[tuple[int, EntryFields]] = deque()  # the last entries applied, with their numbers
         self._recent_changes = 0  # number of changes in ``_recent``
         self._compacted = 0  # last entry of the snapshot, at the last poll
+
+    def listen(self, on_own: Callable[[int, EntryFields], object]) -> None:
+        """Have a function called with number and content of each entry proposed by this home, before the entry is
+        applied.
+        """
+        self._on_own = on_own
 
     @property
     def last(self) -> tuple[int, EntryFields | None]:

@@ -198,7 +198,6 @@ class Member:
             self.lease,
             self._turns,
             self._timing,
-            lambda *entry: self.peers.tell_own(*entry),
             lambda change: Removal.of(self.etcd.keys, topology, change),
         )
         behind = self.entries.behind
@@ -209,6 +208,7 @@ class Member:
         self.peers = PeerMessages(
             self.etcd, links, log, self.lease, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
         )
+        self.entries.listen(on_own=self.peers.tell_own)
         log.listen(on_ask=self.entries.asked.set, on_applied=self.peers.applied)
 
     def _is_first(self) -> bool:
