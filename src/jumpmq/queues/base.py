@@ -383,6 +383,10 @@ class Queue(ABC):
         """Acknowledge reserved messages; the argument must not be used afterwards."""
         self.settle(columns.taken_back(), Outcome.ACKNOWLEDGED, Held.RESERVED)
 
+    def leave_unread(self, messages: list[Message], held: Held) -> None:
+        """Let go of taken messages that could not be read. Stored messages stay in the store, for the next start."""
+        self.settle(messages, Outcome.ACKNOWLEDGED, held)
+
     def page_out(self, kept: int) -> int:
         """Drop one step of ready messages on disk from memory.
 

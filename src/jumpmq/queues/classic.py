@@ -430,7 +430,7 @@ class ClassicQueue(Queue):
 
     def _settle_run(self, run: StoredRun) -> None:
         if self._minds_departures and not self.deleted:
-            super().settle_columns(run)
+            self.settle(run.without_bodies(), Outcome.ACKNOWLEDGED, Held.RESERVED)
             return
         self.taken.release_run(run)
         if not self.deleted:
@@ -441,6 +441,11 @@ class ClassicQueue(Queue):
         # The store drops the persistent messages of a deleted queue.
         if not (self.deleted and run.persistent):
             run.batch.settle_range(run.first_seq, run.last_seq)
+
+    def load_reserved(self, run: StoredRun, messages: list[Message]) -> None:
+        """Count the messages of a reservation as objects without bodies; the run must not be used afterwards."""
+        self.taken.release_run(run)
+        self.taken.hold_paged(messages, run.octets, Held.RESERVED)
 
     def read_reserved(self, run: StoredRun) -> list[Message]:
         """Return reserved messages as objects, without unreadable ones, which stay in the store; the run must not be
@@ -509,12 +514,23 @@ class ClassicQueue(Queue):
             return messages
         lost = self.taken.read_back(missing)
         if lost:
-            self.unacknowledged_count -= len(lost)
-            if self.slots is not None and in_slots:
-                self.slots.settled(lost)
-            self._forget(lost)
+            self._leave_unread(lost, in_slots=in_slots)
         self.taken.not_paged([message for message in missing if message.body is not PAGED])
         return [message for message in messages if message.body is not PAGED] if lost else messages
+
+    def leave_unread(self, messages: list[Message], held: Held) -> None:
+        self.taken.release(messages, held)
+        if self.deleted:
+            settle_spilled(messages)
+        else:
+            self._leave_unread(messages, in_slots=True)
+            self.dispatch()
+
+    def _leave_unread(self, messages: list[Message], *, in_slots: bool) -> None:
+        self.unacknowledged_count -= len(messages)
+        if self.slots is not None and in_slots:
+            self.slots.settled(messages)
+        self._forget(messages)
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
         """See :class:`~jumpmq.queues.delivery.DeliverySource`."""

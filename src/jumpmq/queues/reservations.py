@@ -20,7 +20,8 @@ serve others between two steps. Between the steps, no other operation on the sam
 operations on the queue are allowed.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -44,6 +45,15 @@ consumers increase the number of runs.
 
 Piece: TypeAlias = list[Message] | Columns | StoredRun | Parked
 """Neighbouring messages of a reservation."""
+
+
+def numbers_of(piece: Piece) -> Sequence[int]:
+    """Return the numbers of messages."""
+    if isinstance(piece, list):
+        return [message.seq for message in piece]
+    if isinstance(piece, Parked):
+        return piece.seqs
+    return range(piece.first_seq, piece.last_seq + 1)
 
 
 class ReservationGone(Exception):
@@ -144,6 +154,20 @@ def _runs(messages: list[Message]) -> Iterator[ReservedRun]:
         yield ReservedRun(seqs[first], seqs[end - 1], flags[first])
 
 
+def _without(runs: list[ReservedRun], numbers: Iterable[int]) -> list[ReservedRun]:
+    """Return runs without the messages of some numbers."""
+    found, left_out = list[ReservedRun](), sorted(numbers)
+    for run in runs:
+        first = run.first
+        for number in left_out[bisect_left(left_out, run.first) : bisect_right(left_out, run.last)]:
+            if first < number:
+                found.append(run._replace(first=first, last=number - 1))
+            first = number + 1
+        if first <= run.last:
+            found.append(run._replace(first=first))
+    return found
+
+
 def packed(runs: list[ReservedRun]) -> list[int]:
     """Encode runs for a record as two numbers each: gap to the previous run in messages (from number 0 for the first),
     and length, negative if redelivered.
@@ -180,7 +204,7 @@ class Reservations:
         acknowledged: all reservations up to this number are settled for good.
         latest: highest assigned number; equal to ``acknowledged`` without outstanding reservations.
         unreadable: numbers of held messages that the last read left out, because their blocks are damaged or cannot be
-            read. Cleared by an acknowledgement.
+            read. An acknowledgement leaves these messages in the store, for the next start.
     """
 
     def __init__(self, queue: Queue, group: str) -> None:
@@ -327,7 +351,11 @@ class Reservations:
         """
         self.acknowledged = max(self.acknowledged, upto)
         self.latest = max(self.latest, self.acknowledged)
-        self.unreadable.clear()
+        if self.unreadable:
+            # The reader never got these messages: a start after a crash must not settle them.
+            for number, reservation in self._reservations.items():
+                if number <= self.acknowledged:
+                    reservation.runs = _without(reservation.runs, self.unreadable)
         yield
         for number in [number for number in self._reservations if number <= self.acknowledged]:
             reservation = self._reservations[number]
@@ -338,6 +366,12 @@ class Reservations:
             else:
                 yield from self._let_go(reservation.pieces)
             del self._reservations[number]
+        if self.unreadable:
+            # A read that ends after the acknowledgement of its messages finds none of them.
+            noted = sorted(self.unreadable)
+            runs = chain.from_iterable(reservation.runs for reservation in self._reservations.values())
+            parts = (noted[bisect_left(noted, run.first) : bisect_right(noted, run.last)] for run in runs)
+            self.unreadable = set(chain.from_iterable(parts))
 
     def free(self) -> Iterator[None]:
         """Free acknowledged messages in the background, as this takes four times as long as settling."""
@@ -353,6 +387,7 @@ class Reservations:
         lapse.
         """
         held = []
+        self.unreadable.clear()  # the messages are read for their return
         for reservation in self._reservations.values():
             if reservation.pieces:
                 held.append(reservation.pieces)
@@ -476,7 +511,13 @@ class Reservations:
         """Settle held pieces in order; pieces in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)
-            if isinstance(piece, Columns | StoredRun):
+            if self.unreadable and (unread := self.unreadable.intersection(numbers_of(piece))):
+                self.unreadable -= unread
+                messages = piece.without_bodies() if isinstance(piece, StoredRun) else _loaded(piece)
+                piece = [message for message in messages if message.seq not in unread]
+                self.queue.leave_unread([one for one in messages if one.seq in unread], Held.RESERVED)
+                self.queue.settle(piece, Outcome.ACKNOWLEDGED, Held.RESERVED)
+            elif isinstance(piece, Columns | StoredRun):
                 self.queue.settle_columns(piece)
             else:
                 self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)

@@ -13,6 +13,7 @@ from typing import Protocol
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.columns import Columns
+from jumpmq.queues.memory import PAGED
 from jumpmq.store import Batch
 
 AT_LEAST = 64 << 10
@@ -23,6 +24,7 @@ class ReservingQueue(Protocol):
     """Queue of the messages."""
 
     def read_reserved(self, run: StoredRun) -> list[Message]: ...
+    def load_reserved(self, run: StoredRun, messages: list[Message]) -> None: ...
 
 
 class StoredRun:
@@ -102,6 +104,15 @@ class StoredRun:
     def taken_back(self) -> list[Message]:
         """Return the readable messages of the reservation, and end the use of this object."""
         return self.queue.read_reserved(self)
+
+    def without_bodies(self) -> list[Message]:
+        """Return the messages of the reservation, unread and to be settled, and end the use of this object."""
+        messages = [Message("", b"", b"", PAGED, self.persistent) for _ in range(len(self))]
+        for seq, message in enumerate(messages, self.first_seq):
+            message.seq, message.batch, message.queue = seq, self.batch, self.queue
+        messages[0].paged = self.octets  # the sizes of the single bodies are unknown
+        self.queue.load_reserved(self, messages)
+        return messages
 
     def _columns(self, first: int, last: int) -> list[Columns]:
         """Return messages as columns; none if a message is unreadable, or the log has no columns."""

@@ -49,6 +49,16 @@ class TakenMessages:
         self.memory += memory
         self._account.charge(held, memory)
 
+    def hold_paged(self, messages: list[Message], octets: int, held: Held) -> None:
+        """Count messages as taken, with bodies on disk only.
+
+        Args:
+            octets: octets of the bodies.
+        """
+        self.paged += len(messages)
+        self.paged_octets += octets
+        self.hold(messages, held)
+
     def release(self, messages: list[Message], held: Held) -> None:
         """Stop counting messages as taken. Messages that are paged stay counted so until :meth:`not_paged`."""
         bodies, memory = octets(messages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from jumpmq.amqp.messages import Message
@@ -10,7 +10,7 @@ from jumpmq.queues.bodies import at_once
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import Piece, Reservations
+from jumpmq.queues.reservations import Piece, Reservations, numbers_of
 from jumpmq.queues.runs import of_body
 from jumpmq.queues.stored_run import StoredRun
 
@@ -41,7 +41,7 @@ class HeldPiece(NamedTuple):
     def readable(self) -> int:
         """Number of messages, without messages that were unreadable at the last read."""
         unreadable = self.place.unreadable
-        return len(self.piece) - (len(unreadable.intersection(_numbers(self.piece))) if unreadable else 0)
+        return len(self.piece) - (len(unreadable.intersection(numbers_of(self.piece))) if unreadable else 0)
 
 
 def with_bodies(
@@ -59,14 +59,15 @@ def with_bodies(
     for one in pieces:
         piece, queue = one.piece, one.queue
         if isinstance(piece, Columns):
+            _note(one.place, piece, None)
             yield queue, piece.record_batch(names)
         elif isinstance(piece, StoredRun):
             for part in piece.read():
                 if isinstance(part, Columns):
-                    _note(one.place, range(part.first_seq, part.last_seq + 1), None)
+                    _note(one.place, part, None)
                     yield queue, part.record_batch(names)
                 else:
-                    _note(one.place, _numbers(piece), part)
+                    _note(one.place, piece, part)
                     yield queue, part
         else:
             yield from _with_paged_bodies(one.place, piece.messages() if isinstance(piece, Parked) else piece)
@@ -75,6 +76,7 @@ def with_bodies(
 def _with_paged_bodies(place: Reservations, messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
     start = 0
     if not of_body(messages, PAGED):
+        _note(place, messages, None)
         yield place.queue.name, messages
         return
     while start < len(messages):
@@ -83,22 +85,15 @@ def _with_paged_bodies(place: Reservations, messages: list[Message]) -> Iterator
         start += len(some)
         taken = place.queue.taken
         found = some if taken is None else taken.readable(some)
-        _note(place, _numbers(some), found)
+        _note(place, some, found)
         yield place.queue.name, found
 
 
-def _numbers(piece: Piece) -> Sequence[int]:
-    if isinstance(piece, list):
-        return [message.seq for message in piece]
-    if isinstance(piece, Parked):
-        return piece.seqs
-    return range(piece.first_seq, piece.last_seq + 1)
-
-
-def _note(place: Reservations, wanted: Sequence[int], found: list[Message] | None) -> None:
+def _note(place: Reservations, wanted: Piece, found: list[Message] | None) -> None:
     """Note the unreadable messages of a read; ``found`` is None if all are readable."""
     if not place.unreadable and (found is None or len(found) == len(wanted)):
         return
-    place.unreadable.difference_update(wanted)
+    numbers = numbers_of(wanted)
+    place.unreadable.difference_update(numbers)
     if found is not None:
-        place.unreadable.update(set(wanted).difference([message.seq for message in found]))
+        place.unreadable.update(set(numbers).difference([message.seq for message in found]))
