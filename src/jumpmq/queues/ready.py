@@ -193,7 +193,7 @@ class ReadyMessages(AnyReady):
         not at hand.
 
         Args:
-            may_expire: False if no message expires, so that stored messages need not be read.
+            may_expire: False if no message expires; True to look at the heads of stored messages.
         """
         if self._returned.seqs:
             return [], []
@@ -218,10 +218,11 @@ class ReadyMessages(AnyReady):
         if redelivered and segment.delivered_seq < segment.last_seq:
             return []
         assert self._reader is not None and segment.batch is not None
-        if segment.exact and not may_expire and segment.is_on_disk and StoredRun.justified(segment.count, segment.size):
+        numbers = segment.first_seq, segment.last_seq
+        unread = segment.exact and segment.is_on_disk and StoredRun.justified(segment.count, segment.size)
+        if unread and not (may_expire and self._reader.may_expire(segment.batch, *numbers)):
             self._tail.remove()
             self.size -= segment.size
-            numbers = segment.first_seq, segment.last_seq
             flags = {"persistent": segment.persistent, "again": redelivered}
             return [StoredRun(self._reader, segment.batch, numbers, segment.size, **flags)]
         if not Columns.justified(segment.count):

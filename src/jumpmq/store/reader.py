@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
+from jumpmq.store.block_format import BLOCK, EXPIRES
 from jumpmq.store.definitions import numbered
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import OFFSET_BITS, Log
-from jumpmq.store.records import Content, block_is_whole
+from jumpmq.store.records import Content, block_is_whole, head_at
 
 GAP = 64 << 10
 """Maximum octets of foreign data between two blocks that are read in a single call."""
@@ -70,6 +71,19 @@ class BlockReader:
                     yield Content(block)
                 else:
                     self._name(batch, [(position, size)], "a checksum fails", self._log.damaged)
+
+    def may_expire(self, batch: Batch, first: int, last: int) -> bool:
+        """Return False if no block that may hold messages ``first`` to ``last`` has expiring messages. Only the heads
+        are read, without a check for damage; True if a head is unreadable.
+        """
+        for position, _ in batch.blocks(first, last):
+            try:
+                head = self._log.read(position, BLOCK.size)
+            except OSError:
+                return True
+            if len(head) < BLOCK.size or head_at(head).flags & EXPIRES:
+                return True
+        return False
 
     def messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
         """Return the messages of a batch on disk, settled messages included, numbered ``first`` to ``last``.

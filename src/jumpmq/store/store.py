@@ -418,6 +418,10 @@ class Store(Staging):
         """Return messages of a batch as columns: see :meth:`BatchContents.layouts`."""
         return self._contents.layouts(batch, first, last)
 
+    def may_expire(self, batch: Batch, first: int, last: int) -> bool:
+        """Return False if no message expires: see :meth:`BlockReader.may_expire`."""
+        return self._reader.may_expire(batch, first, last)
+
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
     ) -> None:
