@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from jumpmq._child_processes import ended, start_child
+from jumpmq._child_processes import SHORT_LIFE, ended, pause_after, start_again, start_child
+from jumpmq.broker.connection.listeners import FULL_PAUSE
 from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.tls_process import AT_ONCE, CLIENT, ENDED, LAST_WORDS, RELOAD
 from jumpmq.broker.security.certificates import ServerTLS
@@ -26,15 +27,6 @@ log = logging.getLogger(__name__)
 
 MODULE = "jumpmq.broker.connection.tls_process"
 """Module run by the processes."""
-
-SHORT_LIFE = 10.0
-"""Seconds of a run after which a restart is not delayed."""
-
-LONGEST_PAUSE = 10.0
-"""Maximum pause before a restart, in seconds; first none, then 0.1, doubled every time."""
-
-FULL_PAUSE = 1.0
-"""Seconds until the retry after a failure with too many open files."""
 
 Accept = Callable[[ConnectionOrigin], asyncio.BaseProtocol]
 """Returns the protocol of a new client."""
@@ -152,7 +144,7 @@ class _Process:
         self._socket: socket.socket | None = None  # the broker's end of the pair of sockets
         self._child: subprocess.Popen[bytes] | None = None  # the process; None before the start and after the stop
         self._started_at = 0.0  # by the monotonic clock
-        self._pause = 0.0  # seconds before the next restart
+        self._short_lives = 0  # in a row
         self._restart: asyncio.Task[None] | None = None  # the restart after the end of the process
         self.clients = 0
 
@@ -229,14 +221,8 @@ class _Process:
         assert self._child is not None
         status = await asyncio.to_thread(ended, self._child, 2 * LAST_WORDS)
         is_short = time.monotonic() - self._started_at < SHORT_LIFE
-        self._pause = min(LONGEST_PAUSE, max(0.1, 2 * self._pause)) if is_short else 0.0
-        log.error("a TLS process has ended with status %d; it is started again in %g s", status, self._pause)
-        await asyncio.sleep(self._pause)
-        while True:
-            try:
-                await self.start()
-                break
-            except OSError as error:
-                log.error("a TLS process cannot be started: %s; again in %g s", error.strerror, FULL_PAUSE)
-                await asyncio.sleep(FULL_PAUSE)
+        self._short_lives = self._short_lives + 1 if is_short else 0
+        pause = pause_after(self._short_lives)
+        log.error("a TLS process has ended with status %d; it is started again in %g s", status, pause)
+        await start_again(self.start, pause, "a TLS process", log)
         self._processes.look()

@@ -10,7 +10,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from jumpmq._child_processes import package_environment
+from jumpmq._child_processes import run_module
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, has
 from jumpmq.nodes.etcd.keys import Keys, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
@@ -18,6 +18,9 @@ from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.topology import Topology
 from jumpmq.topology.snapshot import records_of
+
+MODULE = "jumpmq.nodes.log.compacting"
+"""Module run by the separate process: this module."""
 
 KEPT = 1000
 """Number of entries kept before the snapshot's position, for nodes that were down for a while."""
@@ -73,19 +76,8 @@ async def compact_aside(settings: EtcdSettings) -> None:
     Raises:
         EtcdError: the compaction failed.
     """
-    process = await asyncio.create_subprocess_exec(
-        *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.log.compacting"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=package_environment(),
-    )
-    try:
-        _, errors = await process.communicate(json.dumps(asdict(settings)).encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode:
+    status, errors = await run_module(MODULE, json.dumps(asdict(settings)).encode())
+    if status:
         raise EtcdError(f"the log was not compacted: {errors.decode(errors='replace').strip()[-500:]}")
 
 

@@ -26,11 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jumpmq._child_processes import StartedChild, ended, start_child
+from jumpmq._child_processes import SHORT_LIFE, StartedChild, ended, pause_after, start_again, start_child
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
-from jumpmq.broker.connection.listeners import bind
-from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, SHORT_LIFE
+from jumpmq.broker.connection.listeners import FULL_PAUSE, bind
 from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, SPARE, STAY, TLS_CLIENT, Assignment
 from jumpmq.serving.process import restart_pause
 from jumpmq.serving.server import RunningBroker
@@ -514,18 +513,10 @@ class _Worker:
             else:
                 self._ready.set_exception(BrokerError(reason))
             return
-        pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
-        pause = max(pause, restart_pause(self._restarts))
+        pause = max(pause_after(self._short_lives), restart_pause(self._restarts))
         level = logging.INFO if is_meant else logging.ERROR
         log.log(level, "%s: its process has ended with status %d; started again in %g s", self, status, pause)
-        await asyncio.sleep(pause)
-        while True:
-            try:
-                await self._start()
-                return
-            except OSError as error:
-                log.error("%s cannot be started: %s; again in %g s", self, error.strerror, FULL_PAUSE)
-                await asyncio.sleep(FULL_PAUSE)
+        await start_again(self._start, pause, str(self), log)
 
 
 @dataclass(frozen=True)

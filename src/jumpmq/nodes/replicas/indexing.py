@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from jumpmq._child_processes import package_environment
+from jumpmq._child_processes import start_module
 from jumpmq.queues.clock import boot_time
 from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, UnfitCopy, index_sealed
+
+MODULE = "jumpmq.nodes.replicas.indexing"
+"""Module run by the child process: this module."""
 
 UNFIT = 2
 """Exit status of a child that found missing or damaged data."""
@@ -102,12 +105,9 @@ class Indexing:
 
     def _run(self, before: int, lock: int) -> Indexed:
         """Run a child process and wait for it, in the thread."""
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "jumpmq.nodes.replicas.indexing", str(self._directory), str(before)],
-            pass_fds=[lock],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=package_environment(),
+        pipe = subprocess.PIPE
+        with start_module(
+            MODULE, str(self._directory), str(before), pass_fds=[lock], stdin=pipe, stdout=pipe
         ) as process:
             self._process = process
             if self._ended:
