@@ -29,7 +29,9 @@ from jumpmq.broker.figures.of_connections import (
     connection_figures,
     counts_of_channel,
     counts_of_connection,
+    delivery_holder,
     peer_of,
+    unsettled,
 )
 from jumpmq.broker.figures.of_groups import group_figures
 from jumpmq.broker.figures.of_queues import (
@@ -56,6 +58,7 @@ from jumpmq.broker.figures.values import (
     ConsumerGroupFigures,
     ConsumerId,
     Counts,
+    DeliveryHolder,
     ExchangeId,
     GroupOffsetFigures,
     HomeState,
@@ -330,6 +333,24 @@ class HomeFigures:
         live = [one.channels[number] for one in self._opened() if one.identity == connection and number in one.channels]
         parts = [part for channel in live for one in channel.consumers.values() for part in one.parts]
         return [consumer_figures(part.queue, part) for part in parts]
+
+    async def delivery_holder(self, definition: Identified, number: int) -> DeliveryHolder | None:
+        """Return the holder of an unsettled delivery of a local queue. Clients of other homes are found, too.
+
+        Args:
+            number: number of the message in the queue.
+
+        Returns:
+            None if the message is not an unsettled delivery, or if the delivery is parked on disk.
+        """
+        queue = self._live(definition)
+        live = [channel for one in self._broker.connections for channel in one.channels.values()]
+        live += self._broker.peers.channels.served()
+        async for channel, messages in self._broker.slices.through(unsettled(live)):
+            for message in messages:
+                if message.seq == number and message.queue is queue:
+                    return delivery_holder(channel, message)
+        return None
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
         """Return the open channels with publishes to an exchange."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.connection.connection import Connection
@@ -13,10 +15,14 @@ from jumpmq.broker.figures.values import (
     ChannelId,
     ConnectionFigures,
     Counts,
+    DeliveryHolder,
     PeerAddress,
     TLSFigures,
 )
 from jumpmq.broker.security.certificates import distinguished_name
+
+DELIVERIES_AT_ONCE = 1000
+"""Number of a channel's deliveries examined per step."""
 
 counts_of_channel = attrgetter(*OF_CHANNELS)
 """Returns the counters of a channel, as ``OF_CHANNELS``, from its tally."""
@@ -106,4 +112,23 @@ def channel_figures(channel: Channel) -> ChannelFigures:
         acks_uncommitted=transaction.claimed if transaction is not None else 0,
         prefetch=channel.consumer_prefetch,
         global_prefetch=channel.prefetch,
+    )
+
+
+def unsettled(channels: Iterable[Channel]) -> Iterator[tuple[Channel, list[Message]]]:
+    """Yield the unsettled deliveries of channels, without parked ones, some at a time."""
+    for channel in channels:
+        for messages in channel.unacknowledged.unparked(DELIVERIES_AT_ONCE):
+            yield channel, messages
+
+
+def delivery_holder(channel: Channel, message: Message) -> DeliveryHolder:
+    """Return the holder of an unsettled delivery of a channel."""
+    consumer = message.consumer
+    epoch_of = getattr(consumer, "epoch_of", None)
+    return DeliveryHolder(
+        connection=channel.connection.name,
+        channel=channel.number,
+        tag=getattr(consumer, "tag", None),
+        epoch=0 if epoch_of is None else epoch_of(message),
     )

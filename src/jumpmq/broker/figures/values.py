@@ -477,6 +477,22 @@ class ChannelFigures(NamedTuple):
     global_prefetch: int
 
 
+class DeliveryHolder(NamedTuple):
+    """Holder of an unsettled delivery.
+
+    Attributes:
+        connection: name of the client's connection.
+        channel: number of the channel.
+        tag: tag of the consumer; None for a delivery of ``basic.get``.
+        epoch: owner epoch of the message's key for the consumer; 0 without one.
+    """
+
+    connection: str
+    channel: int
+    tag: str | None
+    epoch: int
+
+
 class PublisherFigures(NamedTuple):
     """A channel with publishes to an exchange.
 

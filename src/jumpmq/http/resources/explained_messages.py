@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.broker import Broker
-from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.figures.values import DeliveryHolder
 from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
-
-LOOKED_AT_ONCE = 1000
-"""Number of deliveries examined per slice."""
 
 SHOWN_GROUPS = 20
 """Maximum number of groups named for a stream."""
@@ -38,13 +34,9 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
         return f"message {number} {rests(queue, message)}"
     if found := queue.peek(number, number, 1):
         return found[0]
-    channels = [channel for one in broker.connections for channel in one.channels.values()]
-    channels += broker.peers.channels.served()
-    held = [(f"connection {one.connection.name}, channel {one.number}", one.unacknowledged) for one in channels]
-    async for place, messages in broker.slices.through(_looked_at(held)):
-        for message in messages:
-            if message.seq == number and message.queue is queue:
-                return _held_by(place, message)
+    holder = await broker.home_figures.delivery_holder(queue, number)
+    if holder is not None:
+        return _held_by(holder, number)
     return (
         f"message {number} is no longer in the queue: it was acknowledged, rejected, dropped, dead-lettered or "
         "purged, or has expired"
@@ -69,19 +61,11 @@ def formatted(due: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due))
 
 
-def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[Message]]]:
-    for place, deliveries in held:
-        for messages in deliveries.unparked(LOOKED_AT_ONCE):
-            yield place, messages
-
-
-def _held_by(place: str, message: Message) -> str:
-    tag = getattr(message.consumer, "tag", None)
-    holder = "a basic.get" if tag is None else f"consumer '{tag}'"
-    epoch_of = getattr(message.consumer, "epoch_of", None)
-    epoch = 0 if epoch_of is None else epoch_of(message)
-    under = f" (owner epoch {epoch})" if epoch else ""
-    return f"message {message.seq} was delivered to {holder} of {place}{under}, which has not settled it"
+def _held_by(holder: DeliveryHolder, number: int) -> str:
+    consumer = "a basic.get" if holder.tag is None else f"consumer '{holder.tag}'"
+    place = f"connection {holder.connection}, channel {holder.channel}"
+    under = f" (owner epoch {holder.epoch})" if holder.epoch else ""
+    return f"message {number} was delivered to {consumer} of {place}{under}, which has not settled it"
 
 
 def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:
