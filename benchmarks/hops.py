@@ -285,16 +285,16 @@ def _barrier(workers: int) -> float:
     def first(gate: Barrier) -> Figures:
         with tempfile.TemporaryFile(dir=".", buffering=0) as log:
             gate.wait()
-            asker, others = links[0][0], [near for near, _ in links]
+            proposer, others = links[0][0], [near for near, _ in links]
             for _ in range(changes):
-                asker.recv(len(ENTRY))
+                proposer.recv(len(ENTRY))
                 log.write(ENTRY)
                 os.fdatasync(log.fileno())
                 for one in others:
                     one.sendall(ENTRY)
                 for one in others:
                     one.recv(1)
-                asker.sendall(b"!")
+                proposer.sendall(b"!")
         return {}
 
     def other(index: int) -> Role:

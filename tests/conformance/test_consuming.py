@@ -265,16 +265,16 @@ def declare_passively(channel: WireChannel, queue: str) -> Queue.DeclareOk:
 def test_a_declaration_tells_whether_who_asked_still_listens(
     broker: BrokerProcess, channel: WireChannel, queue: str
 ) -> None:
-    asker = channel.connection.channel()
-    asker.consume("amq.rabbitmq.reply-to", no_ack=True)
-    asker.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
+    requester = channel.connection.channel()
+    requester.consume("amq.rabbitmq.reply-to", no_ack=True)
+    requester.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
     channel.consume(queue, no_ack=True)
     question = channel.next()
     address = question.properties.reply_to
     with login(broker.port) as server:
         assert declare_passively(server.channel(), "amq.rabbitmq.reply-to").consumer_count == 1
         assert declare_passively(server.channel(), address).consumer_count == 1
-        asker.close()
+        requester.close()
         with pytest.raises(ChannelClosed) as closed:
             declare_passively(server.channel(), address)
     assert (closed.value.code, closed.value.text) == (404, f"NOT_FOUND - no queue '{address}' in vhost '/'")

@@ -162,7 +162,7 @@ class Broker(BrokerParts):
         )
         if self.peers.local.records_audit:
             self.topology.listeners.append(audit.recording(self.topology))
-        self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
+        self.topology.listeners.append(lambda change, principal: self.churn.follow(self.topology, change))
         if before_listening is not None:
             await before_listening(self)
         await self.listening.start()

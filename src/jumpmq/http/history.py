@@ -30,7 +30,7 @@ from jumpmq.broker.figures.values import (
 from jumpmq.http import past
 from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates, Sample
 from jumpmq.topology import Change, ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
-from jumpmq.topology.proposals import Asker
+from jumpmq.topology.proposals import ChangePrincipal
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -225,7 +225,7 @@ class History:
         broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)
 
-    def _follow(self, change: Change, asker: Asker) -> None:
+    def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Record a change of definitions as an event."""
         if (found := told(change)) is not None:
             vhost, text = found

@@ -100,7 +100,7 @@ class HomeLifecycle:
             BrokerError: the sockets of links cannot be made.
         """
         self._parts.enqueue.begin(topology)
-        topology.listeners.append(lambda change, asker: self._follow(topology, change))
+        topology.listeners.append(lambda change, principal: self._follow(topology, change))
         if self._member is not None:
             await listen(self._parts.links)
             is_ready, copies_of = self._parts.enqueue.is_ready, self._parts.copies.count

@@ -15,7 +15,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.plumbing.json_body import read_object
 from jumpmq.http.resources.import_definitions import NOTES, import_definitions
 from jumpmq.http.resources.import_shards import Renaming
-from jumpmq.topology import Asker
+from jumpmq.topology import ChangePrincipal
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
             skipped: list[str] = []
             renaming = Renaming()
             steps = import_definitions(
-                broker.topology, Asker(), found, None, skipped, unchanged_too=False, renaming=renaming
+                broker.topology, ChangePrincipal(), found, None, skipped, unchanged_too=False, renaming=renaming
             )
             await slices.in_turns(broker, steps)
             await broker.committed()

@@ -29,7 +29,7 @@ from jumpmq.topology.changes.virtual_hosts import (
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import InForce, InvalidPolicy, Policy
-from jumpmq.topology.proposals import THE_BROKER, Asker, Pending
+from jumpmq.topology.proposals import THE_BROKER, ChangePrincipal, Pending
 from jumpmq.topology.routing import Routes
 from jumpmq.topology.sharding import Shard
 from jumpmq.topology.topology import Topology
@@ -41,10 +41,10 @@ __all__ = [
     "AddHome",
     "AddVirtualHost",
     "Arguments",
-    "Asker",
     "Bind",
     "Binding",
     "Change",
+    "ChangePrincipal",
     "ClearGlobalParameter",
     "ClearOperatorPolicy",
     "ClearPermissions",

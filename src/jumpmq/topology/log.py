@@ -2,8 +2,8 @@
 
 A broker of one process decides changes in the order of the requests (:class:`LocalLog`). Workers and nodes share a log,
 and each process decides the log's entries in the same order: a proposal is sent to the log, and its entry comes back by
-:meth:`Topology.decide`. An entry is the JSON form of a change (:mod:`~jumpmq.topology.json_form`), with its asker. A
-:class:`~jumpmq.topology.proposals.Pending` gets the outcome of its entry, once the entry is applied here.
+:meth:`Topology.decide`. An entry is the JSON form of a change (:mod:`~jumpmq.topology.json_form`), with its principal.
+A :class:`~jumpmq.topology.proposals.Pending` gets the outcome of its entry, once the entry is applied here.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Proposed changes: validated, applied as a whole, and answered, in order.
 
-A proposal waits for earlier proposals, some of which take effect in steps, with clients served in between. The asker
+A proposal waits for earlier proposals, some of which take effect in steps, with clients served in between. The proposer
 gets a :class:`Pending`. It is decided at once if no other proposal waits and the change takes few steps; otherwise it
 calls back once. With one process the order is that of the proposals; with several, :mod:`~jumpmq.topology.log` defines
 it.
@@ -22,8 +22,8 @@ STEPS_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Author of a change, shown to operators; not used for decisions.
+class ChangePrincipal:
+    """Principal of a change, shown to operators; not used for decisions.
 
     Attributes:
         user: name of the user; "" for the broker itself.
@@ -36,8 +36,8 @@ class Asker:
     address: str = ""
 
 
-THE_BROKER = Asker()
-"""Author of changes made by queues, and at the start."""
+THE_BROKER = ChangePrincipal()
+"""Principal of changes made by queues, and at the start."""
 
 
 class Pending:
@@ -45,18 +45,18 @@ class Pending:
 
     Attributes:
         change: the proposed change.
-        asker: principal of the change.
+        principal: principal of the change.
         decided: True once accepted or refused; see also :meth:`then`.
         effects: after acceptance, the change as it took effect, and the changes that followed from it.
         number: number of decided changes including this one, or the number assigned by a shared log; 0 before.
-        limited: True if the asker waits for a limited time while the shared log is stalled.
+        limited: True if the proposer waits for a limited time while the shared log is stalled.
     """
 
-    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects", "limited", "number")
+    __slots__ = ("_callbacks", "_error", "change", "decided", "effects", "limited", "number", "principal")
 
-    def __init__(self, change: Change, asker: Asker) -> None:
+    def __init__(self, change: Change, principal: ChangePrincipal) -> None:
         self.change = change
-        self.asker = asker
+        self.principal = principal
         self.decided = False
         self.effects: list[Change] = []
         self.number = 0

@@ -17,7 +17,7 @@ from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.changes.base import Change, take_effect
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.log import ANYWHERE, CommonLog, LocalLog
-from jumpmq.topology.proposals import THE_BROKER, Asker, Pending, Proposals
+from jumpmq.topology.proposals import THE_BROKER, ChangePrincipal, Pending, Proposals
 from jumpmq.topology.state import Later, State, at_once
 
 LOCATORS = "queue-leader-locator", "queue-master-locator"
@@ -26,7 +26,7 @@ LOCATORS = "queue-leader-locator", "queue-master-locator"
 CLIENT_LOCAL = "client-local"
 """Locator for placing a queue at the client's home; all further locators choose the home with the fewest queues."""
 
-ChangeListener = Callable[[Change, Asker], None]
+ChangeListener = Callable[[Change, ChangePrincipal], None]
 """Called with every applied change and its author; may propose further changes."""
 
 
@@ -77,15 +77,15 @@ class Topology(State):
 
     # --- changing ---
 
-    def propose(self, change: Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:
+    def propose(self, change: Change, principal: ChangePrincipal = THE_BROKER, *, limited: bool = False) -> Pending:
         """Propose a change. It is decided in its turn, in a single process mostly at once.
 
         Args:
-            limited: True if the asker waits for a limited time while the shared log is stalled. The change is then
+            limited: True if the proposer waits for a limited time while the shared log is stalled. The change is then
                 refused with :class:`~jumpmq.amqp.errors.MetadataTimeout`; if the log is known to be stalled, it is not
                 proposed.
         """
-        pending = Pending(change, asker)
+        pending = Pending(change, principal)
         pending.limited = limited
         self.log.propose(pending)
         return pending
@@ -94,7 +94,7 @@ class Topology(State):
         """Decide a change, in the log's order, after the earlier ones."""
         self._proposals.add(pending)
 
-    def apply(self, change: Change, asker: Asker = THE_BROKER) -> list[Change]:
+    def apply(self, change: Change, principal: ChangePrincipal = THE_BROKER) -> list[Change]:
         """Propose a change and decide it before anything else, as a replay and a start do.
 
         Returns:
@@ -103,7 +103,7 @@ class Topology(State):
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
-        pending = Pending(change, asker)
+        pending = Pending(change, principal)
         self._proposals.add(pending)
         self._proposals.finish()
         pending.result()
@@ -137,7 +137,7 @@ class Topology(State):
             if number:
                 yield
             for listener in self.listeners:
-                listener(effect, pending.asker)
+                listener(effect, pending.principal)
         pending.accept(effects)
 
     def refuse_own_end(self, change: Change) -> None:

@@ -30,7 +30,7 @@ from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.connection.connection import DELETED_AT_ONCE
 from jumpmq.broker.upkeep import upkeep
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.topology import Asker, Change, DeleteQueue, Pending, Topology
+from jumpmq.topology import Change, ChangePrincipal, DeleteQueue, Pending, Topology
 from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.proposals import STEPS_AT_ONCE
 from jumpmq.topology.vhost import VirtualHost
@@ -357,9 +357,9 @@ def test_a_connection_with_many_exclusive_queues_is_closed_when_all_are_gone(
     answered, waiting = threading.Event(), channel.queue(unique("waiting"))
     propose, deleted = Topology.propose, [0]
 
-    def counting(topology: Topology, change: Change, *asker: Asker, limited: bool = False) -> Pending:
+    def counting(topology: Topology, change: Change, *principal: ChangePrincipal, limited: bool = False) -> Pending:
         deleted[0] += isinstance(change, DeleteQueue)
-        return propose(topology, change, *asker, limited=limited)
+        return propose(topology, change, *principal, limited=limited)
 
     def step(self: upkeep.Upkeep) -> None:
         if answered.is_set() or deleted[0] < DELETED_AT_ONCE:

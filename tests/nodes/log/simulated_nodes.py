@@ -106,10 +106,10 @@ class Process:
                     self.tell(home, (number, following))
             self.log.receive(number, value)
 
-    def applied(self, entry: int, asker: int) -> None:
+    def applied(self, entry: int, proposer: int) -> None:
         self.world.compare(self.log, self.topology, f"home {self.home}")
-        if asker != self.home and asker in self.links:
-            self.tell(asker, self.log.applied)
+        if proposer != self.home and proposer in self.links:
+            self.tell(proposer, self.log.applied)
 
     def tell(self, home: int, said: Said) -> None:
         """Send a record on a link; without the link at the other end the record is lost."""

@@ -101,19 +101,19 @@ def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
     pending = topology.propose(ForgetNode(NODES[1]))
     assert pending.decided  # a change of the home's own is refused at once
     forget = {"change": "ForgetNode", "node": NODES[1]}
-    asker = {"user": "", "connection": "", "address": ""}
-    log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})
+    principal = {"user": "", "connection": "", "address": ""}
+    log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, principal]]})
     assert "was forgotten by its cluster; its data is kept" in told[0]
     assert NODES[1] in topology.nodes
-    log.receive(2, {"id": "x.2", "home": 2, "changes": [[PutUser("ann", "", ()).to_json(), asker]]})
+    log.receive(2, {"id": "x.2", "home": 2, "changes": [[PutUser("ann", "", ()).to_json(), principal]]})
     assert (topology.applied, list(topology.users)) == (0, [])
 
 
 def test_an_entry_that_cannot_be_read_is_not_passed_over() -> None:
     log, topology = alone()
-    asker = {"user": "", "connection": "", "address": ""}
-    known = [PutUser("ann", "", ()).to_json(), asker]
-    for unreadable in ([{"change": "OfALaterRelease"}, asker], [known[0], {"tenant": ""}]):
+    principal = {"user": "", "connection": "", "address": ""}
+    known = [PutUser("ann", "", ()).to_json(), principal]
+    for unreadable in ([{"change": "OfALaterRelease"}, principal], [known[0], {"tenant": ""}]):
         with pytest.raises((ValueError, LookupError, TypeError)):
             log.receive(1, {"id": "x.1", "home": 2, "changes": [known, unreadable]})
         assert (log.entry, list(topology.users)) == (0, [])

@@ -19,9 +19,9 @@ from jumpmq.nodes.log.first import First
 from jumpmq.nodes.timing import Timing
 from jumpmq.topology import (
     Arguments,
-    Asker,
     Bind,
     Binding,
+    ChangePrincipal,
     DeclareExchange,
     DeclareQueue,
     DeleteQueue,
@@ -288,7 +288,7 @@ async def test_an_import_lets_others_be_served_between_changes_that_are_decided_
             return propose(*arguments, **words)
 
         first.topology.propose = counted  # type: ignore[method-assign]
-        for step in import_definitions(first.topology, Asker("guest"), {"queues": entries}, None):
+        for step in import_definitions(first.topology, ChangePrincipal("guest"), {"queues": entries}, None):
             steps.append(0)
             if step is not None:
                 most = max(most, sum(steps))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.store.kinds import WRITER
-from jumpmq.topology import Asker, Change, DeleteUser, DeleteVirtualHost
+from jumpmq.topology import Change, ChangePrincipal, DeleteUser, DeleteVirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.store import Store
@@ -145,7 +145,7 @@ class Writers:
             else:
                 self._unowned[vhost, name] = WriterPlace(*place)
 
-    def follow(self, change: Change, asker: Asker) -> None:
+    def follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Delete the writers of a deleted user or virtual host: a new one of the same name begins without writers."""
         match change:
             case DeleteVirtualHost(name):

@@ -7,7 +7,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import CommitClient
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.topology import Asker, VirtualHost
+from jumpmq.topology import ChangePrincipal, VirtualHost
 from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.users import Operation
 
@@ -52,8 +52,8 @@ class ChannelClient(CommitClient, Protocol):
         """Connection name given by the client; None without one."""
 
     @property
-    def asker(self) -> Asker:
-        """Author of changes made at the client's request."""
+    def change_principal(self) -> ChangePrincipal:
+        """Principal of changes made at the client's request."""
 
     def leave_queues(self) -> None:
         """Delete the exclusive queues of a closing connection."""

@@ -284,7 +284,7 @@ class ChannelConsumer:
         queue.unsubscribe(self)
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             change = DeleteQueue(queue.vhost, queue.name, queue.id)
-            return self.channel.topology.propose(change, self.channel.connection.asker)
+            return self.channel.topology.propose(change, self.channel.connection.change_principal)
         return None
 
     def cancelled(self) -> None:

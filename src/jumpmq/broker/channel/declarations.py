@@ -190,7 +190,7 @@ def _propose(channel: DeclaringChannel, change: Change, answer: Callable[[], Wai
     connection = channel.connection
     change.refuse_for_all()
     channel.authorization.require_change(connection.user, change)
-    pending = channel.topology.propose(change, connection.asker, limited=True)
+    pending = channel.topology.propose(change, connection.change_principal, limited=True)
 
     def go_on() -> Waiting | None:
         pending.result()

@@ -45,7 +45,7 @@ from jumpmq.broker.security.tokens import told
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
 from jumpmq.store.completion import CompleteReceipt
-from jumpmq.topology import Asker, DeleteQueue, VirtualHost
+from jumpmq.topology import ChangePrincipal, DeleteQueue, VirtualHost
 from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.users import Operation
 
@@ -220,9 +220,9 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     @property
-    def asker(self) -> Asker:
-        """Author of changes made at the client's request."""
-        return Asker(self.user.name, self.name, self.peer_host)
+    def change_principal(self) -> ChangePrincipal:
+        """Principal of changes made at the client's request."""
+        return ChangePrincipal(self.user.name, self.name, self.peer_host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         is_large = False
@@ -359,7 +359,9 @@ class Connection(asyncio.BufferedProtocol):
         last = None
         for queue in self.vhost.exclusive_queues(self.identity):
             if self.vhost.declared.get(queue.name) is queue:  # another call may have deleted it
-                last = self._services.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), self.asker)
+                last = self._services.topology.propose(
+                    DeleteQueue(queue.vhost, queue.name, queue.id), self.change_principal
+                )
                 yield
         if last is None:
             self._answer_close()

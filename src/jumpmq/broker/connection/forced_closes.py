@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from jumpmq.amqp.errors import ConnectionForced
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.connection import Connection
-from jumpmq.topology import Asker, Change, DeleteUser, VirtualHost
+from jumpmq.topology import Change, ChangePrincipal, DeleteUser, VirtualHost
 
 
 class ForcedCloses:
@@ -22,7 +22,7 @@ class ForcedCloses:
         self._connections = connections  # the broker's live set
         self._turns = turns  # writes connection.close at the end of the event-loop iteration
 
-    def follow(self, change: Change, asker: Asker) -> None:
+    def follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Close the connections of a deleted user: a listener of the topology."""
         if isinstance(change, DeleteUser):
             self.close(f"user '{change.name}' is deleted", lambda one: one.user.is_kept(change.name))

@@ -23,9 +23,9 @@ from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import (
     AddVirtualHost,
-    Asker,
     Bind,
     Change,
+    ChangePrincipal,
     ClearGlobalParameter,
     ClearPermissions,
     ClearTopicPermissions,
@@ -542,7 +542,7 @@ class ConsumerGroups:
 
     # --- changes of definitions ---
 
-    def follow(self, change: Change, asker: Asker) -> None:
+    def follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Handle a change of definitions: a listener of the topology."""
         match change:
             case SetPermissions(vhost=vhost, user=user) | ClearPermissions(vhost=vhost, user=user):

@@ -8,7 +8,7 @@ when bindings change.
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message, any_copies
 from jumpmq.amqp.properties import HEADERS
-from jumpmq.topology import Asker, Change, DeclareQueue, DeleteQueue, Unbind
+from jumpmq.topology import Change, ChangePrincipal, DeclareQueue, DeleteQueue, Unbind
 
 PIECE = 0.002
 """Maximum duration of a piece, in seconds."""
@@ -49,7 +49,7 @@ class RunSizes:
         elif count >= size and seconds < PIECE / GROWTH:
             self._sizes[key] = min(LARGEST, size * GROWTH)
 
-    def follow(self, change: Change, asker: Asker) -> None:
+    def follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Handle a change of definitions: learn again after changes that may make messages more expensive."""
         if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
             self._sizes.clear()

@@ -12,7 +12,7 @@ from jumpmq.amqp.errors import NotAllowed
 from jumpmq.amqp.protocol import ConnectionState, ServerProtocol
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.rate import PublishRate
-from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
+from jumpmq.topology import Change, ChangePrincipal, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import LimitValues, reached
 
 Usage = dict[str, list[int]]
@@ -167,7 +167,7 @@ class UserLimits:
                 had = before[whose][PUBLISHED] if whose in before else 0
                 rate.count_at_others(max(0, counts[PUBLISHED] - had))
 
-    def follow(self, change: Change, asker: Asker) -> None:
+    def follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Handle a changed limit: set the new publish rate of the user's connections."""
         match change:
             case SetUserLimit(name) | ClearUserLimit(name) | DeleteUser(name):

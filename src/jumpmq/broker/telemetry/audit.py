@@ -8,7 +8,7 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from jumpmq.topology import Asker, Bind, Binding, Change, DeclareQueue, DeleteQueue, Topology, Unbind
+from jumpmq.topology import Bind, Binding, Change, ChangePrincipal, DeclareQueue, DeleteQueue, Topology, Unbind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.topology import ChangeListener
 
@@ -40,9 +40,11 @@ def recording(topology: Topology) -> ChangeListener:
     """Return a topology listener that logs changes with their authors."""
     exclusive: set[int] = set()
 
-    def follow(change: Change, asker: Asker) -> None:
+    def follow(change: Change, principal: ChangePrincipal) -> None:
         if log.isEnabledFor(logging.INFO) and not _is_passing(topology, change, exclusive):
-            record(_event(change), user=asker.user or None, connection=asker.connection or None, **_facts(change))
+            record(
+                _event(change), user=principal.user or None, connection=principal.connection or None, **_facts(change)
+            )
 
     return follow
 

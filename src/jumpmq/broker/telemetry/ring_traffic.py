@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jumpmq.topology import Asker, Change, ConsistentHashExchange, DeclareExchange, Topology
+from jumpmq.topology import Change, ChangePrincipal, ConsistentHashExchange, DeclareExchange, Topology
 
 
 class RingTraffic:
@@ -34,7 +34,7 @@ class RingTraffic:
                 if isinstance(exchange, ConsistentHashExchange):
                     yield exchange
 
-    def _follow(self, change: Change, asker: Asker) -> None:
+    def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         if isinstance(change, DeclareExchange):
             exchange = self._topology.vhosts[change.definition.vhost].exchanges.get(change.definition.name)
             if isinstance(exchange, ConsistentHashExchange):

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.upkeep import slices
 from jumpmq.http.plumbing import requested
-from jumpmq.topology import Asker, Change, Pending
+from jumpmq.topology import Change, ChangePrincipal, Pending
 from jumpmq.topology.users import Operation
 
 
@@ -23,16 +23,16 @@ async def apply(request: Request, change: Change) -> None:
     broker = requested.broker(request)
     broker.authorization.require_change(requested.principal(request), change)
     with broker.turns.turn():
-        pending = broker.topology.propose(change, asker(request), limited=True)
+        pending = broker.topology.propose(change, change_principal(request), limited=True)
     await slices.decided(pending)
     pending.result()
     await broker.committed()
 
 
-def asker(request: Request) -> Asker:
+def change_principal(request: Request) -> ChangePrincipal:
     """Return the principal of a request, for the audit log."""
     address = request.client.host if request.client is not None else ""
-    return Asker(requested.principal(request).name, address=address)
+    return ChangePrincipal(requested.principal(request).name, address=address)
 
 
 async def in_turns(request: Request, steps: Iterator[Pending | None]) -> None:

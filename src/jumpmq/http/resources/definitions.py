@@ -106,10 +106,10 @@ async def import_host(request: Request) -> Response:
 
 async def _import(request: Request, found: dict[str, Any], vhost: str | None) -> Response:
     broker, skipped, renaming = requested.broker(request), list[str](), Renaming()
-    asker = changing.asker(request)
+    principal = changing.change_principal(request)
     try:
         await changing.in_turns(
-            request, import_definitions(broker.topology, asker, found, vhost, skipped, renaming=renaming)
+            request, import_definitions(broker.topology, principal, found, vhost, skipped, renaming=renaming)
         )
     finally:
         await broker.slices.forget(*lists_of(found))

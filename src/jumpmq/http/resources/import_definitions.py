@@ -37,10 +37,10 @@ from jumpmq.http.schema.shapes import (
 from jumpmq.topology import (
     AddVirtualHost,
     Arguments,
-    Asker,
     Bind,
     Binding,
     Change,
+    ChangePrincipal,
     DeclareExchange,
     DeclareQueue,
     ExchangeDefinition,
@@ -210,7 +210,7 @@ AHEAD = 1000
 
 def import_definitions(
     topology: Topology,
-    asker: Asker,
+    principal: ChangePrincipal,
     found: Entry,
     vhost: str | None,
     skipped: list[str] | None = None,
@@ -222,7 +222,7 @@ def import_definitions(
     change must be decided before the next step.
 
     Args:
-        asker: principal of the changes.
+        principal: principal of the changes.
         found: the file's JSON.
         vhost: the virtual host for all entries; None for the virtual hosts named by the entries.
         skipped: receives a line for each skipped key or entry; None to refuse unknown keys and entries.
@@ -251,7 +251,7 @@ def import_definitions(
                     yield None
                     continue
                 undo = inverse(topology, change)
-                proposed.append((subject, topology.propose(change, asker), undo))
+                proposed.append((subject, topology.propose(change, principal), undo))
             except AMQPError as error:
                 refusal = refusal or BadRequest(f"{subject}: {error.text}")
                 wanted.clear()
@@ -267,7 +267,7 @@ def import_definitions(
             wanted.clear()
     if refusal is not None:
         for back in reversed(undoing):
-            yield topology.propose(back, asker)  # refused if the subject was deleted in the meantime
+            yield topology.propose(back, principal)  # refused if the subject was deleted in the meantime
         raise refusal
     while undoing:  # freed in steps: freeing many at once takes long
         undoing.pop()

@@ -80,8 +80,8 @@ async def put_parameter(request: Request) -> Response:
     existed = any(one["component"] == component and one["name"] == name for one in of_host(host))
     entry = {"vhost": host.name, "component": component, "name": name, "value": value}
     topology = requested.broker(request).topology
-    asker = changing.asker(request)
-    await changing.in_turns(request, import_definitions(topology, asker, {"parameters": [entry]}, None))
+    principal = changing.change_principal(request)
+    await changing.in_turns(request, import_definitions(topology, principal, {"parameters": [entry]}, None))
     return changing.put_answer(existed)
 
 

@@ -14,7 +14,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.rings import hash_exchange
 from jumpmq.http.schema.shapes import NAME, OBJECTS, Shape, whole
-from jumpmq.topology import Asker, Bind, Binding, Change, Exchange, Pending, Topology, Unbind, VirtualHost
+from jumpmq.topology import Bind, Binding, Change, ChangePrincipal, Exchange, Pending, Topology, Unbind, VirtualHost
 from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.changes.undoing import inverse, inverse_of_effects
 from jumpmq.topology.exchanges import ConsistentHashExchange
@@ -44,7 +44,7 @@ async def change(request: Request) -> Response:
     for one in changes:
         broker.authorization.require_change(requested.principal(request), one)
     require_destinations(host, [name for name, weight in steps if weight])
-    await changing.in_turns(request, _made(broker.topology, changes, changing.asker(request)))
+    await changing.in_turns(request, _made(broker.topology, changes, changing.change_principal(request)))
     found = [{"destination": name, "weight": weight} for name, weight in exchange.ring.destinations.items()]
     return answer({"destinations": found})
 
@@ -103,7 +103,7 @@ def _changes(
             yield Unbind(host.name, binding, requested.NO_CONNECTION)
 
 
-def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterator[Pending | None]:
+def _made(topology: Topology, changes: Iterable[Change], principal: ChangePrincipal) -> Iterator[Pending | None]:
     """Apply changes in sequence; if a change is refused, undo the earlier changes.
 
     Raises:
@@ -113,12 +113,12 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
     for one in changes:
         try:
             back = inverse(topology, one)
-            pending = topology.propose(one, asker, limited=True)
+            pending = topology.propose(one, principal, limited=True)
             yield pending
             pending.result()
         except AMQPError:
             for change_back in reversed(undoing):
-                yield topology.propose(change_back, asker)
+                yield topology.propose(change_back, principal)
             raise
         undoing += [*back, *inverse_of_effects(pending.effects)]
 

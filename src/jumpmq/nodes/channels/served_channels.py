@@ -42,7 +42,7 @@ from jumpmq.nodes.transport.windows import SendWindow
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.completion import CompleteReceipt
-from jumpmq.topology import Asker, Change
+from jumpmq.topology import Change, ChangePrincipal
 from jumpmq.topology.bindings import DestinationKind
 from jumpmq.topology.tally import Tally
 from jumpmq.topology.users import Operation
@@ -83,7 +83,7 @@ class _Served:
         self.provided_name: str | None = opened["provided_name"]
         self.vhost = services.topology.vhosts[opened["vhost"]]
         self.charges = Charges(memory)
-        self.asker = Asker(self.user.name, self.name, self.peer_host)
+        self.change_principal = ChangePrincipal(self.user.name, self.name, self.peer_host)
         self.channel = Channel(self, opened["channel"], services)
         self.channel.consumer_max = None
         self.home = link.peer  # of the client

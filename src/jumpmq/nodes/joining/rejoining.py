@@ -128,8 +128,8 @@ async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> lis
 
 async def _declare(etcd: Etcd, keys: Keys, home: int, queues: Sequence[QueueDefinition]) -> None:
     """Append an entry declaring queues with existing numbers."""
-    asker = to_json(THE_BROKER)
-    changes = [[DeclareQueue(replace(one, before=0)).to_json(), asker] for one in queues]
+    principal = to_json(THE_BROKER)
+    changes = [[DeclareQueue(replace(one, before=0)).to_json(), principal] for one in queues]
     value = json.dumps({"id": uuid.uuid4().hex, "home": home, "changes": changes}, separators=(",", ":"))
     identity = await etcd.get(keys.id)
     assert identity is not None

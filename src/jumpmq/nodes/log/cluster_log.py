@@ -25,7 +25,7 @@ from jumpmq.nodes.log.shared_log import Deciding, Everywhere, SharedLog
 from jumpmq.topology import Change, DeclareQueue, ForgetNode, HomeDown
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.log import ANYWHERE
-from jumpmq.topology.proposals import Asker, Pending
+from jumpmq.topology.proposals import ChangePrincipal, Pending
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class ClusterLog(SharedLog):
             pending.refuse(error)
             return
         change = self._with_home(pending.change)
-        text = json.dumps([change.to_json(), to_json(pending.asker)], separators=(",", ":"))
+        text = json.dumps([change.to_json(), to_json(pending.principal)], separators=(",", ":"))
         if len(text) > MOST_OCTETS:
             pending.refuse(
                 PreconditionFailed(f"a definition of {len(text)} octets: {MOST_OCTETS} at most in a cluster")
@@ -243,8 +243,10 @@ class ClusterLog(SharedLog):
             raise ValueError(f"entry {number} of the log came after {self.entry}")
         begun = self._topology.applied if self._topology.applied >> PLACE_BITS == self.entry else 0
         skipped = begun & MOST_CHANGES  # applied before a restart
-        changes = [Pending(Change.from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
-        asker = int(entry["home"])
+        changes = [
+            Pending(Change.from_json(change), ChangePrincipal(**principal)) for change, principal in entry["changes"]
+        ]
+        proposer = int(entry["home"])
         self.entry = number  # set after parsing: a malformed entry can be received again
         asked: list[_Asked | None] = [None] * len(changes)
         if self._sent is not None and self._sent[0]["id"] == entry["id"]:
@@ -260,7 +262,7 @@ class ClusterLog(SharedLog):
             self._topology.decide(decided)
             decided.then(self._deciding(decided, asked[place - 1], outcomes))
             if is_last:
-                decided.then(self._ending(number, asker, outcomes))
+                decided.then(self._ending(number, proposer, outcomes))
 
     def _is_for_this_node(self, change: Change) -> bool:
         try:

@@ -21,7 +21,7 @@ from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, Sha
 from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.json_form import to_json
-from jumpmq.topology.proposals import Asker, Pending
+from jumpmq.topology.proposals import ChangePrincipal, Pending
 
 SNAPSHOT_PART = 500
 """Number of records sent to a new home together."""
@@ -111,7 +111,7 @@ class First(SharedLog):
     # --- at home ---
 
     def _order(self, pending: Pending) -> None:
-        ordered = Ordered(pending.change, pending.asker, FIRST, "")
+        ordered = Ordered(pending.change, pending.principal, FIRST, "")
 
         def decided() -> None:
             try:
@@ -144,7 +144,7 @@ class First(SharedLog):
             home=home,
             request=request,
             change=pending.change.to_json(),
-            asker=to_json(pending.asker),
+            asker=to_json(pending.principal),
         )
         self._note_digest(number)
         if _removes(entry):
@@ -275,7 +275,7 @@ class First(SharedLog):
         if (number, request) in self._requests:
             return
         self._requests.add((number, request))
-        ordered = Ordered(Change.from_json(message["change"]), Asker(**message["asker"]), number, request)
+        ordered = Ordered(Change.from_json(message["change"]), ChangePrincipal(**message["asker"]), number, request)
 
         def decided() -> None:
             self._requests.discard((number, request))

@@ -8,7 +8,7 @@ from jumpmq.nodes.log.messages import AfterSync, LogMessage, Ordered, Port, erro
 from jumpmq.nodes.log.shared_log import Deciding, SharedLog
 from jumpmq.topology import Change
 from jumpmq.topology.json_form import to_json
-from jumpmq.topology.proposals import Asker, Pending
+from jumpmq.topology.proposals import ChangePrincipal, Pending
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class LogFollower(SharedLog):
         if applied is not None:
             message["number"] = applied.number
         else:
-            message |= {"change": pending.change.to_json(), "asker": to_json(pending.asker)}
+            message |= {"change": pending.change.to_json(), "asker": to_json(pending.principal)}
         self._port.send_log(message)
 
     def join(self, port: Port) -> None:
@@ -121,9 +121,8 @@ class LogFollower(SharedLog):
         if number <= max(self._queued, self._topology.applied):  # received again over a new link
             return
         self._queued = number
-        entry = Ordered(
-            Change.from_json(message["change"]), Asker(**message["asker"]), message["home"], message["request"]
-        )
+        change, principal = Change.from_json(message["change"]), ChangePrincipal(**message["asker"])
+        entry = Ordered(change, principal, message["home"], message["request"])
         entry.number = number
         self._topology.decide(entry)
         entry.then(lambda: self._on_applied(entry))

@@ -25,7 +25,7 @@ from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError
 from jumpmq.store.changes import json_text
 from jumpmq.topology import Change
-from jumpmq.topology.proposals import Asker, Pending
+from jumpmq.topology.proposals import ChangePrincipal, Pending
 
 LogMessage = dict[str, Any]
 """Message between homes about the log, in JSON form."""
@@ -59,8 +59,8 @@ class Ordered(Pending):
 
     __slots__ = ("home", "request")
 
-    def __init__(self, change: Change, asker: Asker, home: int, request: str) -> None:
-        super().__init__(change, asker)
+    def __init__(self, change: Change, principal: ChangePrincipal, home: int, request: str) -> None:
+        super().__init__(change, principal)
         self.home = home
         self.request = request
 

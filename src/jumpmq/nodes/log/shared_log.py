@@ -12,7 +12,7 @@ A *sequencer* orders the changes that processes propose, and is a subclass of :c
 =================================================  ===============================================================
 
 Common to all of them, and here: a proposal is refused while the log stands still (:meth:`SharedLog.stand_still`);
-digests of the definitions after recent entries are compared between processes (:attr:`SharedLog.digests`); the asker
+digests of the definitions after recent entries are compared between processes (:attr:`SharedLog.digests`); the proposer
 is answered when all peers have applied the entry (:class:`Everywhere`); a queue without a home is placed at the home
 with the fewest queues (:meth:`SharedLog.least_loaded`).
 
@@ -136,8 +136,8 @@ class SharedLog(ABC):
     # --- proposing ---
 
     def propose(self, pending: Pending) -> None:
-        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. Refused at once while the log stands still, if the asker
-        waits for a limited time only."""
+        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. Refused at once while the log stands still, if the
+        proposer waits for a limited time only."""
         if self._standstill is not None and pending.limited:
             pending.refuse(MetadataTimeout(self._standstill))
         else:
@@ -176,7 +176,7 @@ class SharedLog(ABC):
         The changes are ordered all the same when that is possible again: the sequencer may have them already.
 
         Args:
-            told: reason, for the askers.
+            told: reason, for the proposers.
         """
         self._standstill = told
         for pending in list(self._undecided()):

@@ -350,7 +350,7 @@ class Member:
 
     # --- homes and nodes that come, or are gone for good ---
 
-    def _follow(self, change: Change, asker: object) -> None:
+    def _follow(self, change: Change, principal: object) -> None:
         if isinstance(change, DeclareQueue) and self.is_dead(home := change.definition.home):
             self.live.serving.add(home)  # its process has restarted; etcd's event is still to come
             self.entries.behind.set()

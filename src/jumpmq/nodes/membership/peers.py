@@ -63,13 +63,13 @@ class PeerMessages:
         for home in self._links.homes:
             tell(self._links, home, {"number": number, "entry": entry})
 
-    def applied(self, entry: int, asker: int) -> None:
+    def applied(self, entry: int, proposer: int) -> None:
         """Acknowledge an applied entry to the home that proposed the entry."""
-        if asker == self._etcd.me.home:
+        if proposer == self._etcd.me.home:
             loop = asyncio.get_running_loop()
             loop.call_later(0.0 if self._lives_unlinked() else LATE, self._answers.wait.set)
         else:
-            tell(self._links, asker, {"applied": entry, "digest": self._log.digests[entry]})
+            tell(self._links, proposer, {"applied": entry, "digest": self._log.digests[entry]})
             self._answers.applied(entry)
 
     def up(self, link: Link) -> None:

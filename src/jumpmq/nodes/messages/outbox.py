@@ -40,7 +40,7 @@ from jumpmq.queues.runs import enter_queue, persistent, settle_stored
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import AHEAD, ON_WAY
 from jumpmq.store.kinds import OUTBOX
-from jumpmq.topology import Asker, Change, DeleteQueue, Topology
+from jumpmq.topology import Change, ChangePrincipal, DeleteQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
@@ -332,7 +332,7 @@ class Outbox:
         line.held += octets
         self._account.charge("staged", octets)
 
-    def _follow(self, change: Change, asker: Asker) -> None:
+    def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Drop the messages for a deleted queue, as if contained in the queue."""
         if isinstance(change, DeleteQueue):
             for queue in change.id, change.id | AHEAD:

@@ -24,7 +24,7 @@ from jumpmq.queues import Queue
 from jumpmq.queues.base import STORE
 from jumpmq.store import Store, kinds
 from jumpmq.store.definitions import AHEAD
-from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, Topology
+from jumpmq.topology import Change, ChangePrincipal, DeleteQueue, EndMove, Topology
 
 
 class _Last(NamedTuple):
@@ -118,7 +118,7 @@ class Taking:
             elif self._store is not None:
                 self._store.delete(kinds.TAKEN, key)
 
-    def _follow(self, change: Change, asker: Asker) -> None:
+    def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         if isinstance(change, DeleteQueue):
             self._forget(change.id)
         if isinstance(change, DeleteQueue | EndMove):

@@ -46,7 +46,7 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.stream import Stream
 from jumpmq.store import Store, StoreError
 from jumpmq.store.stream_files import StreamFiles
-from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
+from jumpmq.topology import Change, ChangePrincipal, DeleteQueue, EndMove, MoveQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
@@ -144,7 +144,7 @@ class Moves:
         for task in self._taking.values():
             task.cancel()
 
-    def _follow(self, change: Change, asker: Asker) -> None:
+    def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         self.streams.follow(change)
         if isinstance(change, MoveQueue):
             self._expect(change)
