@@ -35,23 +35,23 @@ class _Rebinding:
     def __init__(self) -> None:
         self.removed: dict[Binding, None] = {}
         self.added: dict[Binding, Destination] = {}
-        self.twin: Exchange | None = None
+        self.replacement: Exchange | None = None
 
-    def make_twin(self, exchange: Exchange) -> Iterator[None]:
+    def make_replacement(self, exchange: Exchange) -> Iterator[None]:
         """Prepare a copy of the exchange with these changes."""
-        twin: Exchange = yield from exchange.twin()
+        replacement: Exchange = yield from exchange.replacement()
         for binding in self.removed:
-            twin.unbind(binding)
+            replacement.unbind(binding)
             yield
         for binding, destination in self.added.items():
-            twin.bind(binding, destination)
+            replacement.bind(binding, destination)
             yield
-        self.twin = twin
+        self.replacement = replacement
 
     def reveal(self, exchange: Exchange) -> None:
         """Apply the changes to the exchange."""
-        if self.twin is not None:
-            exchange.take_over(self.twin)
+        if self.replacement is not None:
+            exchange.take_over(self.replacement)
             return
         for binding in self.removed:
             exchange.unbind(binding)
@@ -106,7 +106,7 @@ class Preparation:
             yield
         if sum(len(one.removed) + len(one.added) for one in self._rebindings.values()) > FEW:
             for exchange, rebinding in self._rebindings.items():
-                yield from rebinding.make_twin(exchange)
+                yield from rebinding.make_replacement(exchange)
 
     def reveal(self) -> None:
         """Publish all prepared changes, after the policies and the exchange they depend on."""

@@ -52,7 +52,7 @@ class Exchange(ABC):
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
     """Declaration arguments that must match in a redeclaration; as in RabbitMQ, further arguments are ignored."""
-    kept_by_twins: ClassVar[frozenset[str]] = frozenset(
+    kept_on_replacement: ClassVar[frozenset[str]] = frozenset(
         {"alternate", "ordered", "received", "published_in", "published_out"}
     )
     """Attributes that do not follow from the declaration and the bindings."""
@@ -122,21 +122,21 @@ class Exchange(ABC):
         else:
             self.feeds_remote += number
 
-    def twin(self) -> Generator[None, None, Self]:
+    def replacement(self) -> Generator[None, None, Self]:
         """Build, step by step, an exchange with equal bindings and routing.
 
         Changes of bindings made there in many steps take effect together by :meth:`take_over`.
         """
-        twin = type(self)(self.definition)
+        replacement = type(self)(self.definition)
         for binding, destination in self.bindings.items():
-            twin.bind(binding, destination)
+            replacement.bind(binding, destination)
             yield
-        return twin
+        return replacement
 
-    def take_over(self, twin: Self) -> None:
-        """Replace the bindings by those of a :meth:`twin`, at once; counters stay."""
-        for name, value in vars(twin).items():
-            if name not in self.kept_by_twins:
+    def take_over(self, replacement: Self) -> None:
+        """Replace the bindings by those of a :meth:`replacement`, at once; counters stay."""
+        for name, value in vars(replacement).items():
+            if name not in self.kept_on_replacement:
                 setattr(self, name, value)
 
     @abstractmethod

@@ -42,7 +42,7 @@ class ConsistentHashExchange(Exchange):
 
     type = "x-consistent-hash"
     compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function", "ordered-scaling")
-    kept_by_twins = Exchange.kept_by_twins | {"missing_count", "traffic"}
+    kept_on_replacement = Exchange.kept_on_replacement | {"missing_count", "traffic"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
@@ -77,10 +77,10 @@ class ConsistentHashExchange(Exchange):
         else:
             del self._bindings_to[destination]
 
-    def twin(self) -> Generator[None, None, Self]:
-        twin = yield from super().twin()
-        twin.ring = HashRing.restore(self.ring.state())  # its history decides which keys move
-        return twin
+    def replacement(self) -> Generator[None, None, Self]:
+        replacement = yield from super().replacement()
+        replacement.ring = HashRing.restore(self.ring.state())  # its history decides which keys move
+        return replacement
 
     def lead(self, bindings: list[Binding], destination: Destination) -> None:
         ring = self.ring.state()

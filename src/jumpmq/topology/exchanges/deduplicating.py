@@ -28,7 +28,7 @@ class DeduplicationExchange(HoldingExchange, FanoutExchange):
     queue_type = "deduplicating"
     queue_prefix = "amq.deduplication."
     compared_arguments = (*FanoutExchange.compared_arguments, SIZE, TTL, PERSISTENCE)
-    kept_by_twins = FanoutExchange.kept_by_twins | {"held_queue"}
+    kept_on_replacement = FanoutExchange.kept_on_replacement | {"held_queue"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)

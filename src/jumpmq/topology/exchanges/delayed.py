@@ -46,7 +46,7 @@ def delaying(kind: type[Exchange]) -> type[Exchange]:
 
     class Delaying(DelayedMessageExchange, kind):  # type: ignore[misc, valid-type]
         compared_arguments = (*kind.compared_arguments, DELAYED_TYPE)
-        kept_by_twins = kind.kept_by_twins | {"held_queue"}
+        kept_on_replacement = kind.kept_on_replacement | {"held_queue"}
 
     Delaying.__name__ = Delaying.__qualname__ = f"Delayed{kind.__name__}"
     return Delaying

@@ -42,7 +42,7 @@ class ModulusHashExchange(Exchange):
 
     type = "x-modulus-hash"
     compared_arguments = (*Exchange.compared_arguments, "hash-function", "ordered-scaling")
-    kept_by_twins = Exchange.kept_by_twins | {"missing_count"}
+    kept_on_replacement = Exchange.kept_on_replacement | {"missing_count"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
