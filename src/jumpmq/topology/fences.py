@@ -56,10 +56,10 @@ class RingChange:
         number, exchange, since, marks: as in ``FencingChange``.
         placement: previous placement of keys.
         is_fed: tells whether the exchange gets messages from other exchanges.
-        lost: ids and names of the queues that may have lost keys, by their names in the placement.
-        got: names, in the new placement, of destinations that may have got keys.
+        old_owners: ids and names of the queues that may have lost keys, by their names in the placement.
+        new_names: names, in the new placement, of destinations that may have got keys.
         sources: queues of local markers, by their names in the placement.
-        gainers: waiting queues, with their names in the previous placement.
+        new_owners: waiting queues, with their names in the previous placement.
     """
 
     vhost: str
@@ -68,11 +68,11 @@ class RingChange:
     since: float
     placement: Placement
     is_fed: Callable[[], bool]
-    lost: dict[str, tuple[int, str]]
-    got: list[str]
+    old_owners: dict[str, tuple[int, str]]
+    new_names: list[str]
     marks: dict[str, Mark] = field(default_factory=dict)
     sources: dict[str, Queue] = field(default_factory=dict)
-    gainers: dict[Queue, str] = field(default_factory=dict)
+    new_owners: dict[Queue, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -205,13 +205,15 @@ class Fences:
         """Handle changed bindings, within the current event-loop iteration."""
         placement = exchange.placement()
         assert placement is not None
-        lost_names, got = before.placement.moved(placement)
-        if not lost_names:
+        old_names, new_names = before.placement.moved(placement)
+        if not old_names:
             return
         number = self._number(exchange)
-        queues = {name: before.destinations[name] for name in sorted(lost_names) if name in before.destinations}
-        lost = {name: (one.id, one.name) for name, one in queues.items() if isinstance(one, Queue | DeclaredQueue)}
-        change = self._made(exchange.vhost, exchange.name, number, time.time(), before.placement, lost, sorted(got))
+        queues = {name: before.destinations[name] for name in sorted(old_names) if name in before.destinations}
+        owners = {name: (one.id, one.name) for name, one in queues.items() if isinstance(one, Queue | DeclaredQueue)}
+        change = self._made(
+            exchange.vhost, exchange.name, number, time.time(), before.placement, owners, sorted(new_names)
+        )
         if self._others is NO_OTHERS:
             self._note(change)
             return
@@ -266,8 +268,8 @@ class Fences:
             self._delete(change, FENCE_RING)
         exchange = self._exchange(change)
         now = {} if exchange is None else exchange.placed()
-        got = [(queue, name) for name in change.got if isinstance(queue := now.get(name), Queue)]
-        for queue, name in got:
+        receiving = [(queue, name) for name in change.new_names if isinstance(queue := now.get(name), Queue)]
+        for queue, name in receiving:
             # A key may have come to the queue's predecessor by an earlier change: all open changes hold it back.
             for one in changes:
                 self._attach(one, queue, name)
@@ -277,7 +279,7 @@ class Fences:
 
     def _mark(self, change: RingChange) -> None:
         """Place markers in the queues that may have lost keys."""
-        for name, (number, queue_name) in change.lost.items():
+        for name, (number, queue_name) in change.old_owners.items():
             ended = partial(self._ended, change, name)
             declared = self._declared(change.vhost, queue_name, number)
             if declared is None:
@@ -307,19 +309,19 @@ class Fences:
         number: int,
         since: float,
         placement: Placement,
-        lost: dict[str, tuple[int, str]],
-        got: list[str],
+        old_owners: dict[str, tuple[int, str]],
+        new_names: list[str],
     ) -> RingChange:
         is_fed = partial(self._is_fed, vhost, exchange)
-        return RingChange(vhost, exchange, number, since, placement, is_fed, lost, got)
+        return RingChange(vhost, exchange, number, since, placement, is_fed, old_owners, new_names)
 
     def _attach(self, change: RingChange, queue: Queue, name: str) -> None:
         # A queue does not wait for its own marker: its messages before the marker are delivered in order anyway.
-        if queue in change.gainers or not change.marks.keys() - {name}:
+        if queue in change.new_owners or not change.marks.keys() - {name}:
             return
         barriers = queue.barriers()
         if barriers is not None and barriers.hold(change, queue.next_seq, name):
-            change.gainers[queue] = name
+            change.new_owners[queue] = name
             self._put(change, FENCE_QUEUE, {"queue": queue.id, "name": name, "first_seq": queue.next_seq}, queue.id)
 
     def _ended(self, change: RingChange, name: str) -> None:
@@ -327,14 +329,14 @@ class Fences:
         self._delete(change, FENCE_MARK, name)
         if name in change.sources:
             self._others.ended(MarkName(change.vhost, change.exchange, change.number, name))
-        for queue in change.gainers:
+        for queue in change.new_owners:
             if not queue.deleted:
                 queue.renew_owners()  # owner epochs must be higher than before
                 queue.wake(clock.now())
         if any(mark.left for mark in change.marks.values()):
             return
         self._delete(change, FENCE_RING)
-        for queue in change.gainers:
+        for queue in change.new_owners:
             self._delete(change, FENCE_QUEUE, queue.id)
         changes = self._open.get((change.vhost, change.exchange), [])
         if change in changes:
@@ -431,7 +433,7 @@ class Fences:
 
     def figures(self, vhost: str) -> Iterator[tuple[Queue, FenceFigures]]:
         """Yield the ordering barriers of a virtual host, with their queues."""
-        queues = {queue: None for change in self._all() if change.vhost == vhost for queue in change.gainers}
+        queues = {queue: None for change in self._all() if change.vhost == vhost for queue in change.new_owners}
         for queue in queues:
             if queue.fences is not None and not queue.deleted:
                 yield from ((queue, found) for found in queue.fences.figures())
@@ -451,8 +453,8 @@ class Fences:
         for (vhost, exchange, number), [value] in sorted(found[FENCE_RING].items(), key=lambda one: one[0][2]):
             self._last[vhost, exchange] = number
             placement = restored(value["placement"])
-            lost = {name: (number, source) for name, (number, source) in value.get("lost", {}).items()}
-            change = self._made(vhost, exchange, number, value["since"], placement, lost, value.get("got", []))
+            old_owners = {name: (number, source) for name, (number, source) in value.get("lost", {}).items()}
+            change = self._made(vhost, exchange, number, value["since"], placement, old_owners, value.get("got", []))
             host = self._topology.vhosts.get(vhost)
             if host is not None and exchange in host.exchanges:
                 host.exchanges[exchange].ordered = True
@@ -476,7 +478,7 @@ class Fences:
                 if queue is None or barriers is None:
                     continue
                 if barriers.hold(change, one["first_seq"], one["name"], lifted[queue.id]):
-                    change.gainers[queue] = one["name"]
+                    change.new_owners[queue] = one["name"]
             self._open.setdefault((vhost, exchange), []).append(change)
 
     def count_restored(self) -> None:
@@ -499,7 +501,7 @@ class Fences:
 
     def _put_ring(self, change: RingChange, is_coming: bool = False) -> None:
         value = {"since": change.since, "placement": change.placement.state()}
-        coming = {"is_coming": True, "lost": change.lost, "got": change.got} if is_coming else {}
+        coming = {"is_coming": True, "lost": change.old_owners, "got": change.new_names} if is_coming else {}
         self._put(change, FENCE_RING, value | coming)
 
     def _put_mark(self, change: RingChange, name: str, lifted: list[int]) -> None:
