@@ -156,7 +156,7 @@ class Broker(BrokerParts):
                 queue_moved=self.consumer_groups.queue_moved,
                 disk_free_limit=lambda: self.alarms.disk_free_limit,
                 take_client=self.listening.take_client,
-                sight=self.reader_groups.sight,
+                fingerprint=self.reader_groups.fingerprint,
                 had=self.starts.had,
             )
         )

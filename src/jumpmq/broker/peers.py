@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.remote import RemoteChannels, no_remote
 from jumpmq.broker.config import Config, default_node
@@ -164,7 +164,7 @@ class Restored:
         disk_free_limit: octets of the disk to keep free.
         take_client: serves a client of another process, given by socket and packed
             :class:`~jumpmq.broker.connection.handed.Handed`.
-        sight: fingerprint of the data directory's content; detects an older copy of the directory.
+        fingerprint: identifies the data directory's content; detects an older copy of the directory.
         had: tells whether the data directory records a start, given by boot id.
     """
 
@@ -177,7 +177,7 @@ class Restored:
     queue_moved: Callable[[Queue], object]
     disk_free_limit: Callable[[], int]
     take_client: Callable[[socket.socket, bytes], None]
-    sight: Callable[[], Sight]
+    fingerprint: Callable[[], Fingerprint]
     had: Callable[[str], bool]
 
 

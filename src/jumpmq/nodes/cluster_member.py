@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.transport.links import Links
@@ -31,7 +31,7 @@ class ClusterMember(Protocol):
         links: Links,
         is_ready: Callable[[int], bool],
         copies_of: Callable[[int], int],
-        sight: Callable[[], Sight],
+        fingerprint: Callable[[], Fingerprint],
         had: Callable[[str], bool],
     ) -> None:
         """Announce the node, and apply current and later entries of the log.
@@ -39,7 +39,7 @@ class ClusterMember(Protocol):
         Args:
             is_ready: tells whether another home has restored its queues, so that new queues may be placed there.
             copies_of: returns the number of copies of a home.
-            sight: returns the fingerprint of the data directory.
+            fingerprint: returns the fingerprint of the data directory.
             had: tells whether the data directory records a start, given by boot id.
         """
 

@@ -104,7 +104,7 @@ class HomeLifecycle:
         if self._member is not None:
             await listen(self._parts.links)
             is_ready, copies_of = self._parts.enqueue.is_ready, self._parts.copies.count
-            await self._member.start(topology, self._parts.links, is_ready, copies_of, broker.sight, broker.had)
+            await self._member.start(topology, self._parts.links, is_ready, copies_of, broker.fingerprint, broker.had)
         elif self._followed is None:
             self._note_homes(topology)
             await listen(self._parts.links)

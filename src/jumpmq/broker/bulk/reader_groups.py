@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
-from jumpmq.broker.bulk.starts import Sight, Starts
+from jumpmq.broker.bulk.starts import Fingerprint, Starts
 from jumpmq.broker.bulk.with_bodies import HeldPiece
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.broker.upkeep.ticks import Ticks
@@ -78,7 +78,7 @@ class ReservationRequest:
     lease: float = LEASE
     accept_loss: bool = False
     shares: bool = True
-    seen: Sight = field(default_factory=dict)
+    seen: Fingerprint = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -244,10 +244,10 @@ class ReaderGroups:
         self._free(places)
         return Reserved(places, lost, owner_epoch)
 
-    def sight(self) -> dict[str, tuple[str, int]]:
+    def fingerprint(self) -> dict[str, tuple[str, int]]:
         """Fingerprint of the data directory on disk; empty without a store."""
         store = self._broker.store
-        return {} if store is None else self._broker.starts.sight(store)
+        return {} if store is None else self._broker.starts.fingerprint(store)
 
     async def acknowledge(
         self, host: VirtualHost, name: str, offsets: Mapping[str, int], session: str | None = None

@@ -1,8 +1,8 @@
 """The broker's starts on a data directory, recorded to detect a directory restored from a backup.
 
-How it works. A *fingerprint* of a directory (``Sight``) is ``{DIRECTORY: [START, COMMIT]}``: the current start of the
-broker, and the number of the last commit; the first start names the directory. A reader stores fingerprints. If the
-directory is restored from a backup, the reader's fingerprint names a start that the directory has not had, or a commit
+How it works. The *fingerprint* of a directory is ``{DIRECTORY: [START, COMMIT]}``: the current start of the broker, and
+the number of the last commit; the first start names the directory. A reader stores fingerprints. If the directory is
+restored from a backup, the reader's fingerprint names a start that the directory has not had, or a commit
 after the last commit of that start.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST = 1000
 """Number of starts kept: the most recent, and the first."""
 
-Sight = Mapping[str, tuple[str, int]]
+Fingerprint = Mapping[str, tuple[str, int]]
 
 
 class OlderDirectory(Exception):
@@ -69,11 +69,11 @@ class Starts:
         the older process lacks the start of the newer one."""
         return start in self._begun
 
-    def sight(self, store: Store) -> dict[str, tuple[str, int]]:
+    def fingerprint(self, store: Store) -> dict[str, tuple[str, int]]:
         """Return the fingerprint of the directory on disk."""
         return {self._directory: (self._boot, store.last_commit)}
 
-    def require_seen(self, seen: Sight) -> None:
+    def require_seen(self, seen: Fingerprint) -> None:
         """Refuse a directory older than a reader's fingerprint. Fingerprints of other directories are accepted.
 
         Raises:

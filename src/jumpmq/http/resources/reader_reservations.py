@@ -79,7 +79,7 @@ async def reserve(request: Request) -> JSONResponse:
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
             raise BadRequest(f"'{queue}' {IS_STREAM}")
     reserved = await asked.groups(request).reserve(host, name, wanted, asked.session(request, body))
-    answer = _ReserveAnswer(_positions(reserved), reserved.lost, dict(asked.groups(request).sight()))
+    answer = _ReserveAnswer(_positions(reserved), reserved.lost, dict(asked.groups(request).fingerprint()))
     if away:
         shares = {
             home: {key: sessions.share(value, queues, offsets) for key, value in most.items()}

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.nodes.etcd.client import EtcdError, Found, Value, absent, delete, get, has, put
 from jumpmq.nodes.joining.joining import SetBack, set_back
 from jumpmq.nodes.log.shared_log import Record
@@ -83,7 +83,7 @@ class Lease:
         etcd: requests to etcd.
         address: home, boot id and link address of this process.
         promise: stores the epoch on disk.
-        sight: identifies the contents of the data directory.
+        fingerprint: identifies the contents of the data directory.
         had: tells whether the data directory has a record of the start with the given boot id.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
@@ -97,7 +97,7 @@ class Lease:
         etcd: ClusterEtcd,
         address: Mapping[str, Any],
         promise: Promise,
-        sight: Callable[[], Sight],
+        fingerprint: Callable[[], Fingerprint],
         had: Callable[[str], bool],
         leads: int = 0,
     ) -> None:
@@ -107,14 +107,14 @@ class Lease:
         self._etcd = etcd  # of this node
         self._address = address  # of this process
         self._promise = promise  # stores the epoch
-        self._sight = sight  # of the data directory
+        self._fingerprint = fingerprint  # of the data directory
         self._had = had  # knows the data directory's starts
         self._leads = leads  # epoch of the replica
         self._live, self._served = keys.live_node(me.process), keys.served(me.process)
         self._home = keys.led(me.home) if leads else keys.home(me.home)
         self._value = b""  # value of ``live/NODE``
         self._state = b""  # value of ``home/H`` or ``led/H`` with this epoch
-        self._noted: Sight = {}  # the fingerprint last recorded in etcd
+        self._noted: Fingerprint = {}  # the fingerprint last recorded in etcd
         self._noted_at = 0.0  # loop time of the last record
 
     @property
@@ -275,14 +275,14 @@ class Lease:
         Raises:
             EtcdError: etcd cannot be asked.
         """
-        sight = self._sight()
+        fingerprint = self._fingerprint()
         # etcd keeps every version of a key until compaction: an unchanged record is not written again.
-        if sight == self._noted:
+        if fingerprint == self._noted:
             return
-        value = json.dumps({"at": time.time(), "sight": sight})
+        value = json.dumps({"at": time.time(), "sight": fingerprint})
         note = put(self._etcd.keys.seen(self._etcd.me.process), value)
         if (await self._etcd.client.transaction([self._etcd.is_ours, *self.is_held], [note]))[0]:
-            self._noted, self._noted_at = sight, asyncio.get_running_loop().time()
+            self._noted, self._noted_at = fingerprint, asyncio.get_running_loop().time()
 
     async def end(self) -> None:
         """Record the process's state on disk in etcd, and end the lease. Peers are notified at once.

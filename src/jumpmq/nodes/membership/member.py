@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, has
 from jumpmq.nodes.etcd.keys import Keys
@@ -130,7 +130,7 @@ class Member:
         links: Links,
         is_ready: Callable[[int], bool],
         copies_of: Callable[[int], int],
-        sight: Callable[[], Sight],
+        fingerprint: Callable[[], Fingerprint],
         had: Callable[[str], bool],
     ) -> None:
         """Announce the node, and apply the entries of the log; later entries are applied as received.
@@ -139,11 +139,11 @@ class Member:
             links: the links to other homes, listening already.
             is_ready: tells whether another home has restored its queues, so that new queues may be placed there.
             copies_of: returns the number of copies of a home.
-            sight: returns the fingerprint of the data directory, including a record of this start.
+            fingerprint: returns the fingerprint of the data directory, including a record of this start.
             had: tells whether the data directory has a record of the start with the given boot id.
         """
         self._topology, self._links = topology, links
-        self._make(topology, links, is_ready, copies_of, sight, had)
+        self._make(topology, links, is_ready, copies_of, fingerprint, had)
         topology.order_by(self.log)
         links.handlers[LOG] = self.peers.receive
         links.on_up += self._up, self.peers.up
@@ -173,7 +173,7 @@ class Member:
         links: Links,
         is_ready: Callable[[int], bool],
         copies_of: Callable[[int], int],
-        sight: Callable[[], Sight],
+        fingerprint: Callable[[], Fingerprint],
         had: Callable[[str], bool],
     ) -> None:
         """Make and wire the parts."""
@@ -190,7 +190,7 @@ class Member:
 
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
         self.log = log = self._log_of(topology, links, is_ready, copies_of)
-        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
+        self.lease = Lease(self.etcd, self.directory.own, self._promise, fingerprint, had, self.leads)
         self.entries = EtcdEntries(
             self.etcd,
             log,
