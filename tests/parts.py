@@ -35,7 +35,7 @@ LONG = (
     "tests/cli/demo/test_demo.py",
     "tests/nodes/copies/test_failover.py",
     "tests/nodes/processes/test_workers.py",
-    "tests/nodes/membership/test_standstill.py",
+    "tests/nodes/membership/test_stall.py",
     "tests/http/site/test_views.py",
     "tests/http/site/test_actions.py",
     "tests/http/site/test_trouble.py",

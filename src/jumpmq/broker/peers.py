@@ -117,7 +117,7 @@ class MoveFigures(NamedTuple):
         leaves: True if the queue leaves this home; False if it arrives here.
         waits_for: the next event that the move needs.
         seconds: time since the last progress.
-        stands_still: True if this time is too long.
+        is_stalled: True if this time is too long.
     """
 
     vhost: str
@@ -125,7 +125,7 @@ class MoveFigures(NamedTuple):
     leaves: bool
     waits_for: str
     seconds: float
-    stands_still: bool
+    is_stalled: bool
 
 
 class PeerFigures(NamedTuple):
@@ -135,13 +135,13 @@ class PeerFigures(NamedTuple):
         links: for each home with a link: number of the home, octets waiting to be sent, octets sent.
         outbox: for each home with kept batches: number of the home, messages, octets.
         moves: queues that move.
-        standstill: reason why no definitions can be changed at the moment; None if they can.
+        stall: reason why no definitions can be changed at the moment; None if they can.
     """
 
     links: list[tuple[int, int, int]]
     outbox: list[tuple[int, int, int]]
     moves: list[MoveFigures]
-    standstill: str | None = None
+    stall: str | None = None
 
 
 class QueueUsers(Protocol):

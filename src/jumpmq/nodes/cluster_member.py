@@ -5,7 +5,7 @@ from typing import Protocol
 
 from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.nodes.joining.joining import Membership
-from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.membership.stall import Stall
 from jumpmq.nodes.transport.links import Links
 from jumpmq.topology import Topology
 
@@ -20,7 +20,7 @@ class ClusterMember(Protocol):
 
     me: Membership
     leads: int
-    standstill: Standstill
+    stall: Stall
 
     def after_stop(self, then: Callable[[], None]) -> None:
         """Call a function once the peers' view of this node is known, after a suspension of the process."""

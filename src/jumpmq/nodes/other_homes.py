@@ -105,8 +105,8 @@ class OtherHomes:
 
     def figures(self) -> PeerFigures:
         """See :class:`~jumpmq.broker.peers.Peers`."""
-        standstill = None if self._member is None else self._member.standstill.reason
-        return PeerFigures(self.links.waiting, self.outbox.figures(), self._parts.queue_moves.figures(), standstill)
+        stall = None if self._member is None else self._member.stall.reason
+        return PeerFigures(self.links.waiting, self.outbox.figures(), self._parts.queue_moves.figures(), stall)
 
 
 class _Channels:

@@ -24,7 +24,7 @@ from tests.nodes.log.schedules import Choice, Schedule, steps_of
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.nodes.log.cluster_log import PLACE_BITS, STANDS_STILL, ClusterLog
+from jumpmq.nodes.log.cluster_log import PLACE_BITS, STALLED, ClusterLog
 from jumpmq.topology import (
     AddHome,
     AddVirtualHost,
@@ -278,10 +278,10 @@ class World:
             for number, entry in enumerate(self.entries[first : first + count], first + 1):
                 process.take(number, entry)
 
-    def stand_still(self, home: int) -> None:
+    def stall(self, home: int) -> None:
         """Report a long time without etcd to a home; its definitions stand still."""
         if process := self.processes.get(home):
-            process.log.stand_still(STANDS_STILL)
+            process.log.stall(STALLED)
 
     def ask(self, home: int, kind: int) -> None:
         process = self.processes.get(home)
@@ -376,7 +376,7 @@ CHOICES: list[Choice] = [
     ("cut", ALL, ALL),
     ("drop", ALL, ALL),
     ("mend", ALL, ALL),
-    ("stand_still", ALL),
+    ("stall", ALL),
     ("compact", range(4)),
     ("commit", ALL),
     ("kill", ALL),

@@ -9,7 +9,7 @@ from tests.nodes.log.schedules import Schedule
 from tests.nodes.log.simulated_nodes import NODES, STEPS, first_records, play
 
 from jumpmq.amqp.errors import MetadataTimeout, PreconditionFailed
-from jumpmq.nodes.log.cluster_log import MOST_OCTETS, STANDS_STILL, ClusterLog
+from jumpmq.nodes.log.cluster_log import MOST_OCTETS, STALLED, ClusterLog
 from jumpmq.topology import (
     ForgetNode,
     PutUser,
@@ -79,7 +79,7 @@ def test_who_waits_for_a_limited_time_is_refused_and_what_they_asked_for_is_kept
     log, topology = alone()
     limited = topology.propose(PutUser("ann", "", ()), limited=True)
     patient = topology.propose(PutUser("bob", "", ()))
-    log.stand_still(STANDS_STILL)
+    log.stall(STALLED)
     assert (limited.decided, patient.decided) == (True, False)
     at_once = topology.propose(PutUser("cy", "", ()), limited=True)
     for pending in (limited, at_once):

@@ -353,7 +353,7 @@ async def test_without_etcd_messages_flow_and_definitions_stand_still(
         await asyncio.to_thread(soon, lambda: cluster.members[0].is_healthy)
         monkeypatch.undo()
         await until(lambda: "late" in second.topology.vhosts["/"].declared)
-        await until(lambda: member_of(first).standstill.reason is None)
+        await until(lambda: member_of(first).stall.reason is None)
         await declare(first, "again", limited=True)
         assert second.topology.vhosts["/"].queues["q"].message_count == 20
 
@@ -852,7 +852,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
         with pytest.raises(MetadataTimeout, match="etcd was set back"):
             await declare(first, "t", limited=True)
-        assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(member_of(first).standstill.reason)
+        assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(member_of(first).stall.reason)
         assert not failures
         with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
             await cluster.start(1)

@@ -90,8 +90,8 @@ async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: P
             forged = seal.seal(KEYS.entry(number), forged)
         await cluster.outsider.transaction([], [put(KEYS.entry(number), forged)])
         proposal = asyncio.ensure_future(declare(broker, "q"))
-        await until(lambda: member.standstill._error is not None)
-        assert KEYS.entry(number) in str(member.standstill._error)
+        await until(lambda: member.stall._error is not None)
+        assert KEYS.entry(number) in str(member.stall._error)
         assert broker.topology.users["mallory"].tags == ()
         await cluster.outsider.transaction([], [delete(KEYS.entry(number))])
         async with asyncio.timeout(20):

@@ -15,7 +15,7 @@ from tests.nodes.moves.moves import is_over, move, publish, read
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.http.warnings.moves import standing_still
+from jumpmq.http.warnings.moves import stalled_moves
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.records import HAND
 from jumpmq.store.stream_files import StreamFiles
@@ -393,7 +393,7 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(tmp_path: Path, capl
         await move(brokers[0], "q", 2)
         waits = "waits for consumers to settle 2 messages, or to commit their transactions"
         await until(lambda: waits in caplog.text)
-        (warning,) = standing_still([broker.home_figures.state() for broker in brokers])
+        (warning,) = stalled_moves([broker.home_figures.state() for broker in brokers])
         assert (warning.name, waits.startswith(f"waits for {warning.waits_for}")) == ("q", True)
         committed.set()
         await holding

@@ -466,7 +466,7 @@ class HomeFigures:
             ],
             outbox=peers.outbox,
             moves=peers.moves,
-            standstill=peers.standstill,
+            stall=peers.stall,
         )
 
     def nodes(self) -> dict[str, NodeFigures]:

@@ -568,7 +568,7 @@ class HomeState(NamedTuple):
         deaths: messages that died, by kind of queue, reason and strategy.
         outbox: messages and octets kept for each other home, with the home's number.
         moves: queues that move from or to this home.
-        standstill: reason why definitions cannot be changed, as known to this home; None while they can.
+        stall: reason why definitions cannot be changed, as known to this home; None while they can.
     """
 
     home: int
@@ -587,4 +587,4 @@ class HomeState(NamedTuple):
     missing: list[tuple[ExchangeId, int]]
     outbox: list[tuple[int, int, int]]
     moves: list[MoveFigures]
-    standstill: str | None = None
+    stall: str | None = None

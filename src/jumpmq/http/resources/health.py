@@ -20,7 +20,7 @@ from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.warnings.moves import standing_still
+from jumpmq.http.warnings.moves import stalled_moves
 from jumpmq.queues import QUEUE_TYPES, Outcome
 from jumpmq.topology import DeclareQueue
 
@@ -82,7 +82,7 @@ async def quorum(request: Request) -> JSONResponse:
 
 async def moves(request: Request) -> JSONResponse:
     """``GET /api/health/checks/moves``: fails if moves of queues between homes make no progress. JumpMQ's own."""
-    found = standing_still(requested.broker(request).figures.states())
+    found = stalled_moves(requested.broker(request).figures.states())
     if not found:
         return JSONResponse({"status": "ok"})
     queues = [
@@ -95,8 +95,8 @@ async def moves(request: Request) -> JSONResponse:
 async def definitions(request: Request) -> JSONResponse:
     """``GET /api/health/checks/definitions``: fails if definitions cannot be changed at this node. In a cluster,
     changes need a writable etcd with all of the node's definitions. JumpMQ's own."""
-    standstill = _standstill(requested.node_figures(request).states())
-    return JSONResponse({"status": "ok"}) if standstill is None else _failed(_cannot_be_changed(standstill))
+    stall = _stall(requested.node_figures(request).states())
+    return JSONResponse({"status": "ok"}) if stall is None else _failed(_cannot_be_changed(stall))
 
 
 async def alarms(request: Request) -> JSONResponse:
@@ -123,8 +123,8 @@ async def node(request: Request) -> JSONResponse:
         return _failed(complaint)
     if losses := _losses(states):
         return _failed(_missing(losses))
-    if (standstill := _standstill(states)) is not None:
-        return _failed(_cannot_be_changed(standstill))
+    if (stall := _stall(states)) is not None:
+        return _failed(_cannot_be_changed(stall))
     if short := _short(states):
         limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
         return _failed(f"resource alarm(s) in effect:[{limits}]")
@@ -143,8 +143,8 @@ def _alarms(figures: Figures, reason: str, *, definitions: bool = True) -> JSONR
             found.append({"node": node, "resource": "commits", "reason": complaint})
         if losses := _losses(states):
             found.append({"node": node, "resource": "data", "reason": _missing(losses)})
-        if definitions and (standstill := _standstill(states)) is not None:
-            found.append({"node": node, "resource": "definitions", "reason": _cannot_be_changed(standstill)})
+        if definitions and (stall := _stall(states)) is not None:
+            found.append({"node": node, "resource": "definitions", "reason": _cannot_be_changed(stall)})
     if down := figures.down():
         found.append({"node": next(iter(nodes)), "resource": "homes", "reason": _do_not_answer(down)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
@@ -172,12 +172,12 @@ def _complaint(states: list[HomeState]) -> str | None:
     return next((state.complaint for state in states if state.complaint is not None), None)
 
 
-def _standstill(states: list[HomeState]) -> str | None:
-    return next((state.standstill for state in states if state.standstill is not None), None)
+def _stall(states: list[HomeState]) -> str | None:
+    return next((state.stall for state in states if state.stall is not None), None)
 
 
-def _cannot_be_changed(standstill: str) -> str:
-    return f"definitions cannot be changed: {standstill}"
+def _cannot_be_changed(stall: str) -> str:
+    return f"definitions cannot be changed: {stall}"
 
 
 def _losses(states: list[HomeState]) -> list[tuple[str, float]]:

@@ -236,7 +236,7 @@ def _alarms(request: Request) -> list[Metric]:
         GaugeMetricFamily(
             "jumpmq_definitions_stand_still",
             "1 while definitions cannot be changed",
-            any(state.standstill is not None for state in requested.node_figures(request).states()),
+            any(state.stall is not None for state in requested.node_figures(request).states()),
         ),
         GaugeMetricFamily(
             "jumpmq_commit_waiting_seconds",

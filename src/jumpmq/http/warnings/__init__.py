@@ -5,7 +5,7 @@ Only cheap checks are made: of alarms, hash rings with traffic, sharded exchange
 =============  ===========================================================================================
 ``warning``    the value
 ``watch``      all warnings, with the time of the first detection
-``nodes``      nodes and workers: memory, disk, losses, standstill, absence
+``nodes``      nodes and workers: memory, disk, losses, stall, absence
 ``absences``   homes that do not answer
 ``outages``    traffic that ended at once
 ``copies``     copies of homes

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     pass
 
 
-def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
+def stalled_moves(states: Iterable[HomeState]) -> list[MoveFigures]:
     """Return the moves without progress for too long, one per queue. The report of the home that the queue leaves is
     preferred.
     """
     found: dict[tuple[str, str], MoveFigures] = {}
     moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
     for one in moves:
-        if one.stands_still:
+        if one.is_stalled:
             found.setdefault((one.vhost, one.name), one)
     return list(found.values())
 

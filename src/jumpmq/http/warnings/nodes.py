@@ -38,7 +38,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
             yield Warning("commits", "alarm", "node", "", name, text, advice)
         workers = [one.node for one in states if one.node.name == name == broker.topology.node_of(one.home)]
         yield from _restarted(name, workers)
-    yield from _standstill(states)
+    yield from _stall(states)
     yield from _unlinked(broker, absences)
 
 
@@ -54,12 +54,12 @@ def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
         yield Warning("worker-restarted", "warning", "node", "", node, text, advice)
 
 
-def _standstill(states: list[HomeState]) -> Iterator[Warning]:
-    """Yield a warning per reason of a standstill. Several nodes may have the same reason."""
+def _stall(states: list[HomeState]) -> Iterator[Warning]:
+    """Yield a warning per reason why definitions cannot be changed. Several nodes may have the same reason."""
     found: dict[str, HomeState] = {}
     for state in states:
-        if state.standstill is not None:
-            found.setdefault(state.standstill, state)
+        if state.stall is not None:
+            found.setdefault(state.stall, state)
     for reason, state in found.items():
         yield _of_node(
             state.node,

@@ -11,7 +11,7 @@ from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.warnings.absences import Absences
 from jumpmq.http.warnings.copies import of_copies
 from jumpmq.http.warnings.incidents import by_cause
-from jumpmq.http.warnings.moves import standing_still, warning_of_move
+from jumpmq.http.warnings.moves import stalled_moves, warning_of_move
 from jumpmq.http.warnings.nodes import of_nodes
 from jumpmq.http.warnings.outages import Outages
 from jumpmq.http.warnings.queues import QueueState, warnings_of_queue
@@ -99,7 +99,7 @@ async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends)
     """Return all warnings, alarms first."""
     down, slices = broker.topology.homes.keys() - broker.running_homes, broker.slices
     found = [*of_nodes(broker, absences), *of_copies(broker.copies.listed(), down)]
-    found += map(warning_of_move, standing_still(broker.figures.states()))
+    found += map(warning_of_move, stalled_moves(broker.figures.states()))
     async for exchange, parts in slices.through(await rings_with_traffic(broker)):
         found += [one async for one in warnings_of_ring(broker, exchange, parts)]
     sharded, fullest = sharded_exchanges(broker), await _fullest(broker, rates)

@@ -33,7 +33,7 @@ from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd, answered_at_start
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
-from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.membership.stall import Stall
 from jumpmq.nodes.rebuilding import Rebuilding
 from jumpmq.nodes.replicas.configuration_key import ConfigurationKey
 from jumpmq.nodes.replicas.copied_home import CopiedHome
@@ -157,7 +157,7 @@ class NodeCopies:
             EtcdSettings.of(config, me.id).client(),
             self._keys,
             me,
-            Standstill(_say_nothing, _do_nothing, TIMING.patience),
+            Stall(_say_nothing, _do_nothing, TIMING.patience),
             fail,
         )
         self.wishes = Wishes(self._etcd, self._keys)
@@ -251,7 +251,7 @@ class NodeCopies:
             with contextlib.suppress(EtcdError, TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._announced.revoke()
-        self._etcd.standstill.stop()
+        self._etcd.stall.stop()
         await self._etcd.client.close()
 
     async def _secret(self) -> str:
@@ -592,7 +592,7 @@ class NodeCopies:
 
 
 def _say_nothing(told: str) -> None:
-    """Ignore a standstill: the cluster's member reports it."""
+    """Ignore a stall: the cluster's member reports it."""
 
 
 def _do_nothing() -> None:

@@ -38,7 +38,7 @@ MOST_CHANGES = (1 << PLACE_BITS) - 1
 MOST_OCTETS = 1 << 20
 """Maximum octets of an entry's changes, and so of one change: etcd accepts requests of up to 1.5 MiB."""
 
-STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
+STALLED = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
 """Reply text for a change while etcd accepts no changes: RabbitMQ 4's text for its metadata store."""
 
 NO_SPACE = "the metadata store operation timed out: etcd has no space left"

@@ -12,9 +12,7 @@ from jumpmq.topology.proposals import ChangePrincipal, Pending
 
 log = logging.getLogger(__name__)
 
-STANDS_STILL = (
-    "the metadata store operation timed out: the home that orders changes of definitions is down or inaccessible"
-)
+STALLED = "the metadata store operation timed out: the home that orders changes of definitions is down or inaccessible"
 """Reply text for a change while the first worker is away, in RabbitMQ 4's words."""
 
 
@@ -87,10 +85,10 @@ class LogFollower(SharedLog):
         """Handle the end of the link to the first home."""
         self._port = None
 
-    def stand_still(self, told: str = STANDS_STILL) -> None:
+    def stall(self, reply: str = STALLED) -> None:
         """Refuse proposals from now on, as the first worker has been away for too long; :meth:`join` ends this."""
         if self._port is None:
-            super().stand_still(told)
+            super().stall(reply)
 
     def _undecided(self) -> Iterable[Pending]:
         return self._asked.values()

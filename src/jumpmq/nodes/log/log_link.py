@@ -190,7 +190,7 @@ class FollowedLog:
                 self._follower.leave()
                 if self._patience is None:
                     patience = self._links.timing.log_patience
-                    self._patience = asyncio.get_running_loop().call_later(patience, self._stand_still)
+                    self._patience = asyncio.get_running_loop().call_later(patience, self._stall)
             else:
                 self._records.clear()
                 self._early.clear()
@@ -230,12 +230,12 @@ class FollowedLog:
                     self._patience = None
                 self._follower.join(port)
 
-    def _stand_still(self) -> None:
+    def _stall(self) -> None:
         assert self._follower is not None
         patience = self._links.timing.log_patience
         log.error("definitions cannot be changed: home %d has been away for %g s", FIRST, patience)
         with self._turns.turn():
-            self._follower.stand_still()
+            self._follower.stall()
 
     def _fail(self, why: str) -> None:
         if self._welcome.done():

@@ -11,7 +11,7 @@ A *sequencer* orders the changes that processes propose, and is a subclass of :c
 :class:`~jumpmq.nodes.log.cluster_log.ClusterLog`  a node of a cluster: etcd orders, each node judges each change
 =================================================  ===============================================================
 
-Common to all of them, and here: a proposal is refused while the log stands still (:meth:`SharedLog.stand_still`);
+Common to all of them, and here: a proposal is refused while the log is stalled (:meth:`SharedLog.stall`);
 digests of the definitions after recent entries are compared between processes (:attr:`SharedLog.digests`); the proposer
 is answered when all peers have applied the entry (:class:`Everywhere`); a queue without a home is placed at the home
 with the fewest queues (:meth:`SharedLog.least_loaded`).
@@ -131,15 +131,15 @@ class SharedLog(ABC):
         self.digests: dict[int, int] = {}
         self._topology = topology  # decides changes
         self._digest = digest  # of all definitions
-        self._standstill: str | None = None  # reason for refusals while no change can be ordered; None else
+        self._stall: str | None = None  # reason for refusals while no change can be ordered; None else
 
     # --- proposing ---
 
     def propose(self, pending: Pending) -> None:
-        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. Refused at once while the log stands still, if the
+        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. Refused at once while the log is stalled, if the
         proposer waits for a limited time only."""
-        if self._standstill is not None and pending.limited:
-            pending.refuse(MetadataTimeout(self._standstill))
+        if self._stall is not None and pending.limited:
+            pending.refuse(MetadataTimeout(self._stall))
         else:
             self._order(pending)
 
@@ -168,24 +168,24 @@ class SharedLog(ABC):
         home = min(stay, key=lambda number: queues[number] + coming[number])
         return replace(change, definition=replace(change.definition, home=home))
 
-    # --- standing still ---
+    # --- stalls ---
 
-    def stand_still(self, told: str) -> None:
+    def stall(self, reply: str) -> None:
         """Reject undecided proposals with a time limit, and later proposals until :meth:`go_on`.
 
         The changes are ordered all the same when that is possible again: the sequencer may have them already.
 
         Args:
-            told: reason, for the proposers.
+            reply: reply text for the proposers.
         """
-        self._standstill = told
+        self._stall = reply
         for pending in list(self._undecided()):
             if pending.limited:
-                pending.refuse(MetadataTimeout(told))
+                pending.refuse(MetadataTimeout(reply))
 
     def go_on(self) -> None:
         """Changes can be ordered again."""
-        self._standstill = None
+        self._stall = None
 
     @abstractmethod
     def _undecided(self) -> Iterable[Pending]:

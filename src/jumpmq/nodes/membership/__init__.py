@@ -7,7 +7,7 @@ live_homes        the live homes and their addresses
 entries           entries of the log: appended, read, applied in order
 answers, peers    acknowledgements of entries, through etcd and over links
 witness           detection of dead homes, and the removal of their queues
-lost, standstill  detection of an etcd that lacks entries, or accepts no changes
+lost, stall       detection of an etcd that lacks entries, or accepts no changes
 member, starting  all parts together; the settings at the start
 ================  ==================================================================================================
 """

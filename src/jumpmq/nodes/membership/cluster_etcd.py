@@ -9,7 +9,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.etcd.client import Compacted, Etcd, EtcdError, Event, NotSealed, has
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.joining.joining import Membership, SetBack
-from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.membership.stall import Stall
 
 log = logging.getLogger(__name__)
 
@@ -46,23 +46,23 @@ class ClusterEtcd:
         client: the client of etcd.
         keys: the keys of the cluster.
         me: identity of this node.
-        standstill: notified of failed requests.
+        stall: notified of failed requests.
         on_failure: called with the reason when the node cannot be part of the cluster any more; the process has to end.
 
     Attributes:
-        client, keys, me, standstill, on_failure: the arguments.
+        client, keys, me, stall, on_failure: the arguments.
         is_connected: False from a failed request until the next answer.
         failed_at: time of the last change of ``is_connected`` to False, by the loop's clock.
         doubted: set when etcd has to be polled, because it answers again after a failure, or may lack entries.
     """
 
     def __init__(
-        self, client: Etcd, keys: Keys, me: Membership, standstill: Standstill, on_failure: Callable[[str], None]
+        self, client: Etcd, keys: Keys, me: Membership, stall: Stall, on_failure: Callable[[str], None]
     ) -> None:
         self.client = client
         self.keys = keys
         self.me = me
-        self.standstill = standstill
+        self.stall = stall
         self.on_failure = on_failure
         self.is_connected = True
         self.failed_at = 0.0
@@ -86,7 +86,7 @@ class ClusterEtcd:
             except EtcdError as error:
                 if not isinstance(error, SetBack):
                     self.failed(error)
-                elif self.standstill.set_back is None:
+                elif self.stall.set_back is None:
                     self.doubted.set()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, most)
@@ -120,7 +120,7 @@ class ClusterEtcd:
         if self.is_connected:
             self.is_connected = False
             self.failed_at = asyncio.get_running_loop().time()
-        self.standstill.failed(error)
+        self.stall.failed(error)
 
     def _answered(self) -> None:
         if not self.is_connected:

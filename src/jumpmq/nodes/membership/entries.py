@@ -203,7 +203,7 @@ class EtcdEntries:
             await self.catch_up()  # the entry may be in the log in spite of the error
             raise
         if done:
-            self._etcd.standstill.changed(client.url)
+            self._etcd.stall.changed(client.url)
             self._live.found(read[-1])
             self._take([Value(key, value, 0)])
             return
@@ -274,7 +274,7 @@ class EtcdEntries:
         """
         while True:
             await asyncio.sleep(self._timing.compact_interval)
-            if self._is_long() and is_due_here() and self._etcd.standstill.reason is None:
+            if self._is_long() and is_due_here() and self._etcd.stall.reason is None:
                 try:
                     await self._compact_once(settings)
                 except EtcdError as error:

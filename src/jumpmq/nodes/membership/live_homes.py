@@ -154,7 +154,7 @@ class LiveHomes:
 
     def is_dead(self, home: int) -> bool:
         """Return True if a home's process has ended, according to etcd. False after etcd was set back."""
-        if self._etcd.standstill.set_back is not None:
+        if self._etcd.stall.set_back is not None:
             return False
         return home not in self.serving and home not in self.by_key.values()
 

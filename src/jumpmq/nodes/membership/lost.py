@@ -129,14 +129,14 @@ class EtcdWatch:
         Raises:
             EtcdError: etcd cannot be asked.
         """
-        client, standstill = self._etcd.client, self._etcd.standstill
+        client, stall = self._etcd.client, self._etcd.stall
         look, known = EtcdPoll(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
         reads = [*look.reads, get(self._etcd.keys.format), self._live.read]
         _, (*found, version, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
         lacks, is_told = look.lacks(found)
-        had = standstill.set_back
-        standstill.lacks(lacks)
-        standstill.changed(client.url)
+        had = stall.set_back
+        stall.lacks(lacks)
+        stall.changed(client.url)
         if live.revision < known:  # etcd was set back: its revisions start again
             self._live.revision = 0
         if is_told:

@@ -27,7 +27,7 @@ from jumpmq.nodes.membership.lease import Lease, Promise, superseded
 from jumpmq.nodes.membership.live_homes import ClusterDirectory, LiveHomes
 from jumpmq.nodes.membership.lost import EtcdWatch
 from jumpmq.nodes.membership.peers import PeerMessages
-from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.membership.stall import Stall
 from jumpmq.nodes.membership.witness import Witness
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.link import Link
@@ -76,7 +76,7 @@ class Member:
         me: identity of the node.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
         directory: addresses of all homes, for links.
-        standstill: tells when definitions cannot be changed.
+        stall: the stall of definition changes, if any.
         etcd: calls of etcd.
         log, live, lease, entries, answers, witness, peers: parts of the member; from :meth:`start` on.
     """
@@ -107,8 +107,8 @@ class Member:
     ) -> None:
         self.me = me
         self.directory = ClusterDirectory(me.id, secret, host, boot)
-        self.standstill = Standstill(self._stand_still, lambda: self.log.go_on(), timing.patience)
-        self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.standstill, on_failure)
+        self.stall = Stall(self._stall, lambda: self.log.go_on(), timing.patience)
+        self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.stall, on_failure)
         self._promise = promise  # stores the epoch
         self._timing = timing  # of this node
         self._begins = begins  # starts before the other workers of the node
@@ -250,7 +250,7 @@ class Member:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.standstill.stop()
+        self.stall.stop()
         if hasattr(self, "lease"):  # else the start has failed
             with contextlib.suppress(EtcdError, TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -265,16 +265,16 @@ class Member:
         """Return True if a home's process has ended, according to etcd."""
         return self.live.is_dead(home)
 
-    def _stand_still(self, told: str) -> None:
+    def _stall(self, reply: str) -> None:
         with self._turns.turn():
-            self.log.stand_still(told)
+            self.log.stall(reply)
             self.log.everywhere.answer_to(self.log.applied)
 
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self._timing.alive_interval)
             is_alive = await self.etcd.until_answered(self.lease.renew)
-            if not is_alive and self.standstill.set_back is None:
+            if not is_alive and self.stall.set_back is None:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self.etcd.until_answered(self.lease.announce)
             await self.etcd.until_answered(self.witness.look)

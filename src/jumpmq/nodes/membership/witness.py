@@ -63,7 +63,7 @@ class Witness:
         Raises:
             EtcdError: etcd cannot be asked.
         """
-        if self._etcd.standstill.set_back is not None:  # such an etcd knows nothing about live homes
+        if self._etcd.stall.set_back is not None:  # such an etcd knows nothing about live homes
             self._missed.clear()
             return
         await self._live.refresh(self._interval)

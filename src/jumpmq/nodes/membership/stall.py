@@ -1,7 +1,7 @@
-"""Detection of a standstill, in which definitions cannot be changed: etcd accepts no changes, or lacks entries applied
+"""Detection of a stall, in which definitions cannot be changed: etcd accepts no changes, or lacks entries applied
 by this node.
 
-An etcd without free space still answers reads and keep-alives. Only an accepted change therefore ends a standstill.
+An etcd without free space still answers reads and keep-alives. Only an accepted change therefore ends a stall.
 Changes of definitions are refused ``Timing.patience`` seconds after the first failed request. If etcd was reset to an
 older state or has lost its data, changes are refused at once: etcd's answers are wrong until the missing entries
 return.
@@ -12,18 +12,18 @@ import logging
 from collections.abc import Callable
 
 from jumpmq.nodes.etcd.client import EtcdError, NoSpace
-from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STANDS_STILL
+from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STALLED
 
 log = logging.getLogger(__name__)
 
 
-class Standstill:
-    """State of the standstill, if any. For use in the event loop.
+class Stall:
+    """State of the stall, if any. For use in the event loop.
 
     Args:
-        on_begin: called with the reply text for clients when the standstill begins, or its text changes.
-        on_end: called when the standstill ends.
-        patience: seconds of failed requests before the standstill begins.
+        on_begin: called with the reply text for clients when the stall begins, or its text changes.
+        on_end: called when the stall ends.
+        patience: seconds of failed requests before the stall begins.
 
     Attributes:
         reason: the reason, for operators; None while definitions can be changed.
@@ -33,9 +33,9 @@ class Standstill:
     def __init__(self, on_begin: Callable[[str], None], on_end: Callable[[], None], patience: float) -> None:
         self.reason: str | None = None
         self.set_back: str | None = None
-        self._on_begin = on_begin  # begins the standstill for clients
-        self._on_end = on_end  # ends that
-        self._limit = patience  # seconds of failed requests before the standstill begins
+        self._on_begin = on_begin  # begins the stall for clients
+        self._on_end = on_end  # ends the stall for clients
+        self._limit = patience  # seconds of failed requests before the stall begins
         self._patience: asyncio.TimerHandle | None = None  # runs from the first failed request
         self._error: EtcdError | None = None  # of the last request, if it failed
 
@@ -66,7 +66,7 @@ class Standstill:
             return
         self.set_back = entries
         if entries is not None:
-            self._stand_still(entries, SET_BACK)
+            self._stall(entries, SET_BACK)
         else:
             log.warning("etcd again has all entries applied by this node")
             if self._error is None:
@@ -81,13 +81,13 @@ class Standstill:
     def _begin(self) -> None:
         if self.set_back is None:
             no_space = isinstance(self._error, NoSpace)
-            self._stand_still(f"etcd has taken no change for {self._limit:g} s: {self._error}",
-                              NO_SPACE if no_space else STANDS_STILL)  # fmt: skip
+            self._stall(f"etcd has taken no change for {self._limit:g} s: {self._error}",
+                        NO_SPACE if no_space else STALLED)  # fmt: skip
 
-    def _stand_still(self, reason: str, told: str) -> None:
+    def _stall(self, reason: str, reply: str) -> None:
         log.error("definitions cannot be changed: %s", reason)
         self.reason = reason
-        self._on_begin(told)
+        self._on_begin(reply)
 
     def _end(self) -> None:
         if self.reason is not None:

@@ -58,13 +58,13 @@ async def test_an_etcd_without_space_has_definitions_stand_still(tmp_path: Path)
             await declare(first, "late", limited=True)
         with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
             await declare(first, "later", limited=True)
-        await until(lambda: member_of(second).standstill.reason)  # without any request for a change
-        reason = member_of(first).standstill.reason
+        await until(lambda: member_of(second).stall.reason)  # without any request for a change
+        reason = member_of(first).stall.reason
         assert reason is not None
         assert "database space exceeded" in reason
         await make_room(asking)
         await until(lambda: "late" in second.topology.vhosts["/"].declared)
-        await until(lambda: member_of(first).standstill.reason is None and member_of(second).standstill.reason is None)
+        await until(lambda: member_of(first).stall.reason is None and member_of(second).stall.reason is None)
         await declare(first, "again", limited=True)
 
 
@@ -159,12 +159,12 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
         member_of(first).etcd.on_failure = failures.append
         entry = keys.entry(member_of(first).log.entry + 1)
         await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
-        await until(lambda: member_of(first).standstill.reason)
-        assert member_of(first).standstill.reason == "etcd has lost cluster 'test', and has another one of that name"
+        await until(lambda: member_of(first).stall.reason)
+        assert member_of(first).stall.reason == "etcd has lost cluster 'test', and has another one of that name"
         with pytest.raises(MetadataTimeout, match="has lost its data"):
             await declare(first, "late", limited=True)
         await asking.transaction([], [put(keys.id, member_of(first).me.id), delete(entry)])
-        await until(lambda: member_of(first).standstill.reason is None)
+        await until(lambda: member_of(first).stall.reason is None)
         await declare(first, "again", limited=True)
         assert not failures
 
