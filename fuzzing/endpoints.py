@@ -71,14 +71,14 @@ class Run:
             print(
                 f"{kind}: {self.counts[user]} requests; {described(waits)}; idle broker: {described(idle)}", flush=True
             )
-            self._judge(waits)
+            self._check(waits)
         for one in self._bystanders:
             one.leave()
 
     def _waits(self) -> list[list[Wait]]:
         return [one.waits() for one in self._bystanders]
 
-    def _judge(self, waits: list[Wait]) -> None:
+    def _check(self, waits: list[Wait]) -> None:
         for one in waits:
             if one.seconds > self._wait:
                 meanwhile = {what for began, ended, what in self._recent if began < one.ended and ended > one.began}

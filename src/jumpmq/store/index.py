@@ -175,7 +175,7 @@ def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> IndexC
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error}; choose another data directory, or correct the cause") from error
     try:
-        with contextlib.closing(schema.connect_to_judge(path)) as connection:
+        with contextlib.closing(schema.connect_to_check(path)) as connection:
             return _contents(connection, path, note)
     except UNREADABLE as error:
         raise schema.damaged(path, str(error)) from error
@@ -188,7 +188,7 @@ def first_segment_behind(path: Path) -> int:
         Damaged: the index cannot be read.
     """
     try:
-        with contextlib.closing(schema.connect_to_judge(path)) as connection:
+        with contextlib.closing(schema.connect_to_check(path)) as connection:
             (segment,) = connection.execute("SELECT segment FROM replay").fetchone()
             return int(segment)
     except UNREADABLE as error:

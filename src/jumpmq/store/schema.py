@@ -127,7 +127,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
         raise damaged(path, said.replace("\n", " "))
 
 
-def connect_to_judge(path: Path) -> sqlite3.Connection:
+def connect_to_check(path: Path) -> sqlite3.Connection:
     """Return a read-only connection to a file without concurrent writers. Unless SQLite's log has content, SQLite
     creates no files beside the database.
     """

@@ -37,7 +37,7 @@ def expected(index: Path) -> list[Expected]:
     Raises:
         sqlite3.Error: the index cannot be read.
     """
-    with closing(schema.connect_to_judge(index)) as connection:
+    with closing(schema.connect_to_check(index)) as connection:
         asked = (kinds.STREAM, kinds.STREAM_FLOOR, kinds.QUEUE)
         rows = connection.execute("SELECT kind, key, value FROM definition WHERE kind IN (?, ?, ?)", asked)
         definitions = {(kind, key): value for kind, key, value in rows}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jumpmq.cli.demo.crew import AGAIN, REFUSED, RETRIED, TABLES, WRITE, ConsumerResult, judged
+from jumpmq.cli.demo.crew import AGAIN, REFUSED, RETRIED, TABLES, WRITE, ConsumerResult, evaluated
 from jumpmq.cli.demo.findings import Lateness, Order
 from jumpmq.cli.demo.report import Report
 from jumpmq.ordering import Delivery
@@ -27,7 +27,7 @@ def written(file: Path, *rows: Row, events: tuple[str, ...] = ()) -> Path:
 
 def test_flights_in_order_by_aircraft_and_once(tmp_path: Path) -> None:
     rows = [("a", "N2", 1, 5), ("b", "N1", 1, 5), ("a", "N1", 2, 6), ("a", "N1", 2, 6), ("a", "", 1, 6)]
-    found = judged(written(tmp_path / "db", *rows, events=(AGAIN, RETRIED, RETRIED, REFUSED)), 4)
+    found = evaluated(written(tmp_path / "db", *rows, events=(AGAIN, RETRIED, RETRIED, REFUSED)), 4)
     assert found.parts == {"a": ConsumerResult(3, 3), "b": ConsumerResult(1, 1)}
     assert (found.handled, found.again, found.retried, found.refused) == (4, 1, 2, 1)
     assert found.verdict == "4 rows of 3 keys: order held, once held, owner held; 0 numbers missing"
@@ -44,13 +44,13 @@ def test_flights_in_order_by_aircraft_and_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_breaks_a_promise_fails_the_demo(tmp_path: Path, rows: list[Row], verdict: str) -> None:
-    found = judged(written(tmp_path / "db", *rows), 2)
+    found = evaluated(written(tmp_path / "db", *rows), 2)
     assert verdict in found.verdict and not found.held
     report = Report({}, 0, 0, {}, Order(0, 0, 0, 0, 0), Lateness(0, None, None, None), shared=found)
     assert report.broken_promises() == [f"jumpmq verify: {found.verdict}"]
 
 
 def test_flights_that_were_not_handled_fail_the_demo(tmp_path: Path) -> None:
-    found = judged(written(tmp_path / "db", ("a", "N1", 1, 5)), 2)
+    found = evaluated(written(tmp_path / "db", ("a", "N1", 1, 5)), 2)
     report = Report({}, 0, 0, {}, Order(0, 0, 0, 0, 0), Lateness(0, None, None, None), shared=found)
     assert report.broken_promises() == ["1 flights were handled by the consumer group of 2 published"]

@@ -32,12 +32,12 @@ from jumpmq.topology.routing import Routes
 
 Q = TypeVar("Q", Queue, DeclaredQueue)
 
-JUDGED_FIRST = 64
+VALIDATED_FIRST = 64
 """Number of messages validated in the first step: a topic exchange of 300 patterns takes some 20 microseconds per
 message.
 """
 
-JUDGED_LAST = 4096
+VALIDATED_LAST = 4096
 """Maximum number of messages validated in a step."""
 
 STEP = 0.001
@@ -88,7 +88,7 @@ class Published:
 
 
 @dataclass
-class Judged:
+class ValidatedRun:
     """A validated run and the destinations of messages.
 
     Attributes:
@@ -160,7 +160,7 @@ class Judged:
             raise TooManyCopies(f"the messages would be more than {MAX_COPIES} in all queues: publish fewer at once")
 
 
-def judge(
+def validate(
     authorization: Authorization,
     user: Principal,
     vhost: VirtualHost,
@@ -168,7 +168,7 @@ def judge(
     *,
     drop_unroutable: bool,
     undelivered_to: str | None = None,
-) -> Generator[None, None, Judged]:
+) -> Generator[None, None, ValidatedRun]:
     """Validate and route messages; every step is some milliseconds of work at most.
 
     Args:
@@ -181,21 +181,21 @@ def judge(
         NotImplementedByServer: a message reaches a queue of another home that may refuse messages.
         AMQPError: the user may not publish to an exchange, an exchange is missing, or a message is malformed.
     """
-    judged = Judged(vhost, user, sum(len(one.messages) for one in messages), undelivered_to)
+    validated = ValidatedRun(vhost, user, sum(len(one.messages) for one in messages), undelivered_to)
     lost: dict[str, list[Message]] = {}
     due = 0.0
     for queue, exchange, run in _runs(messages):
         flags = _examined(authorization, user, run)
-        judged.flags |= flags
+        validated.flags |= flags
         _require_allowed(authorization, user, vhost, exchange if queue is None else "", run)
-        missed = _find_routes(judged, queue, exchange, run, flags)
+        missed = _find_routes(validated, queue, exchange, run, flags)
         if missed and undelivered_to is not None:
-            _send_on(judged, authorization, missed, UNROUTABLE)
+            _send_on(validated, authorization, missed, UNROUTABLE)
         elif missed and not drop_unroutable:
             if queue is not None:
                 raise NoRoute(f"no queue '{queue}' in vhost '{vhost.name}'")
             lost.setdefault(exchange, []).extend(missed)
-        judged.unroutable += len(missed)
+        validated.unroutable += len(missed)
         if time.perf_counter() >= due:
             yield
             due = time.perf_counter() + STEP
@@ -203,26 +203,28 @@ def judge(
         # Behind the validation, so that the error has the number of all lost messages.
         key = missed[0].routing_key.decode("utf-8", "replace")
         raise NoRoute(f"{len(missed)} messages to exchange '{exchange}' reach no queue, one of them with key '{key}'")
-    return judged
+    return validated
 
 
-def push(judged: Judged, keep: Keep) -> Generator[None, None, Published]:
+def push(validated: ValidatedRun, keep: Keep) -> Generator[None, None, Published]:
     """Push the routed messages to their queues; every step is some milliseconds of work, to be done in an event-loop
     iteration.
 
     Args:
         keep: gets the messages for queues of other homes.
     """
-    for _, _, routes in judged.routes:
+    for _, _, routes in validated.routes:
         routes.strip()
         yield
-    refused = yield from _push_shares(judged, judged.shares)
-    yield from _keep_shares(judged, keep)
-    yield from _count(judged)
-    return _published(judged, len(refused))
+    refused = yield from _push_shares(validated, validated.shares)
+    yield from _keep_shares(validated, keep)
+    yield from _count(validated)
+    return _published(validated, len(refused))
 
 
-def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -> Generator[None, None, Published]:
+def push_all_or_none(
+    validated: ValidatedRun, authorization: Authorization, keep: Keep
+) -> Generator[None, None, Published]:
     """As :func:`push`, but send messages refused by a full queue to the exchange for undelivered messages; without such
     an exchange, or with a full queue behind it, no queue gets any message.
 
@@ -234,33 +236,35 @@ def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -
             queue there.
         TooManyCopies: the run needs too many copies.
     """
-    vhost = judged.vhost
-    for _, _, routes in judged.routes:
+    vhost = validated.vhost
+    for _, _, routes in validated.routes:
         routes.strip()
         yield
-    refused = _refused(judged)
-    if refused and judged.undelivered_to is not None:
+    refused = _refused(validated)
+    if refused and validated.undelivered_to is not None:
         ids = {id(message) for message in refused}
-        judged.shares = _without(judged.shares, ids)
-        judged.remote = _without(judged.remote, ids)
-        _send_on(judged, authorization, refused, FULL)
-        judged.require_one_step()
-        refused_there = _refused(judged)
+        validated.shares = _without(validated.shares, ids)
+        validated.remote = _without(validated.remote, ids)
+        _send_on(validated, authorization, refused, FULL)
+        validated.require_one_step()
+        refused_there = _refused(validated)
     else:
         refused_there = refused
     if refused_there:
         return Published(refused=len(refused))
-    bounded = _bounded(judged)
+    bounded = _bounded(validated)
     for queue, share in bounded.items():
         # The queue may have been deleted since the validation.
         if vhost.queues.get(queue.name) is queue:
-            routing.push_to(queue, share, judged.flags, fitting=True)
+            routing.push_to(queue, share, validated.flags, fitting=True)
     # Queues that may refuse messages have theirs, so the rest needs no single step.
     yield
-    yield from _push_shares(judged, {queue: share for queue, share in judged.shares.items() if queue not in bounded})
-    yield from _keep_shares(judged, keep)
-    yield from _count(judged)
-    return _published(judged, 0)
+    yield from _push_shares(
+        validated, {queue: share for queue, share in validated.shares.items() if queue not in bounded}
+    )
+    yield from _keep_shares(validated, keep)
+    yield from _count(validated)
+    return _published(validated, 0)
 
 
 def _without(shares: dict[Q, list[Message]], ids: set[int]) -> dict[Q, list[Message]]:
@@ -268,23 +272,27 @@ def _without(shares: dict[Q, list[Message]], ids: set[int]) -> dict[Q, list[Mess
     return {queue: [message for message in share if id(message) not in ids] for queue, share in shares.items()}
 
 
-def _bounded(judged: Judged) -> dict[Queue, list[Message]]:
+def _bounded(validated: ValidatedRun) -> dict[Queue, list[Message]]:
     """Return the shares of queues with an overflow policy that may refuse messages."""
-    return {queue: share for queue, share in judged.shares.items() if queue.limits.overflow != "drop-head"}
+    return {queue: share for queue, share in validated.shares.items() if queue.limits.overflow != "drop-head"}
 
 
-def _refused(judged: Judged) -> list[Message]:
+def _refused(validated: ValidatedRun) -> list[Message]:
     """Return the messages refused by some queue, without duplicates."""
-    found = {id(message): message for queue, share in _bounded(judged).items() for message in queue.would_refuse(share)}
+    found = {
+        id(message): message for queue, share in _bounded(validated).items() for message in queue.would_refuse(share)
+    }
     return list(found.values())
 
 
-def _published(judged: Judged, refused: int) -> Published:
-    unroutable = judged.unroutable if judged.undelivered_to is None else 0
-    return Published(judged.count - refused - unroutable - judged.undelivered, unroutable, refused, judged.undelivered)
+def _published(validated: ValidatedRun, refused: int) -> Published:
+    unroutable = validated.unroutable if validated.undelivered_to is None else 0
+    return Published(
+        validated.count - refused - unroutable - validated.undelivered, unroutable, refused, validated.undelivered
+    )
 
 
-def _send_on(judged: Judged, authorization: Authorization, messages: list[Message], reason: str) -> None:
+def _send_on(validated: ValidatedRun, authorization: Authorization, messages: list[Message], reason: str) -> None:
     """Send undeliverable messages to the exchange for undelivered messages.
 
     Raises:
@@ -292,7 +300,7 @@ def _send_on(judged: Judged, authorization: Authorization, messages: list[Messag
             there.
         TooManyCopies: the run needs too many copies.
     """
-    exchange, vhost = judged.undelivered_to, judged.vhost
+    exchange, vhost = validated.undelivered_to, validated.vhost
     assert exchange is not None
     found = []
     for message in messages:
@@ -302,41 +310,41 @@ def _send_on(judged: Judged, authorization: Authorization, messages: list[Messag
         )
         letter.expires_at = message.expires_at
         found.append(letter)
-    _require_allowed(authorization, judged.user, vhost, exchange, found)
-    judged.flags |= HEADERS
-    if _find_routes(judged, None, exchange, found, HEADERS):
+    _require_allowed(authorization, validated.user, vhost, exchange, found)
+    validated.flags |= HEADERS
+    if _find_routes(validated, None, exchange, found, HEADERS):
         raise NoRoute(f"messages that are {reason} go to exchange '{exchange}', and reach no queue there")
-    judged.undelivered += len(found)
+    validated.undelivered += len(found)
 
 
-def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generator[None, None, set[int]]:
+def _push_shares(validated: ValidatedRun, shares: dict[Queue, list[Message]]) -> Generator[None, None, set[int]]:
     """Push the shares to their queues; return the ids of messages refused by a queue."""
-    vhost = judged.vhost
+    vhost = validated.vhost
     refused: set[int] = set()
     for queue, share in shares.items():
         for first in range(0, len(share), PUSHED_AT_ONCE):
             # The queue may have been deleted between two steps.
             if vhost.queues.get(queue.name) is queue:
-                refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], judged.flags)))
+                refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], validated.flags)))
             yield
     return refused
 
 
-def _keep_shares(judged: Judged, keep: Keep) -> Generator[None, None, None]:
+def _keep_shares(validated: ValidatedRun, keep: Keep) -> Generator[None, None, None]:
     """Keep the shares of remote queues."""
-    vhost = judged.vhost
-    for queue, share in judged.remote.items():
+    vhost = validated.vhost
+    for queue, share in validated.remote.items():
         for first in range(0, len(share), PUSHED_AT_ONCE):
             if vhost.declared.get(queue.name) is queue:
                 keep(queue, share[first : first + PUSHED_AT_ONCE])
             yield
 
 
-def _count(judged: Judged) -> Generator[None, None, None]:
+def _count(validated: ValidatedRun) -> Generator[None, None, None]:
     """Count the pushed messages in the statistics of exchanges and of the virtual host."""
-    tally = judged.vhost.past.channels
-    messages, all_copies, unroutable = judged.count + judged.undelivered, judged.copies, judged.unroutable
-    for exchange, count, routes in judged.routes:
+    tally = validated.vhost.past.channels
+    messages, all_copies, unroutable = validated.count + validated.undelivered, validated.copies, validated.unroutable
+    for exchange, count, routes in validated.routes:
         shares = chain(routes.queues.values(), (routes.remote or {}).values())
         copies, missed = sum(map(len, shares)), len(routes.unroutable)
         exchange.received += count
@@ -349,13 +357,13 @@ def _count(judged: Judged) -> Generator[None, None, None]:
 
 def _runs(messages: list[Addressed]) -> Iterator[tuple[str | None, str, list[Message]]]:
     """Yield pieces of messages of one queue or exchange, of the number validated in a :data:`STEP` before."""
-    size, began = JUDGED_FIRST, 0.0
+    size, began = VALIDATED_FIRST, 0.0
     for queue, run in messages:
         first = 0
         while first < len(run):
             now = time.perf_counter()
             if began:
-                size = max(1, size // 2) if now - began > STEP else min(JUDGED_LAST, size * 2)
+                size = max(1, size // 2) if now - began > STEP else min(VALIDATED_LAST, size * 2)
             began = now
             piece = run if first == 0 and len(run) <= size else run[first : first + size]
             yield queue, piece[0].exchange, piece
@@ -369,26 +377,28 @@ def _require_allowed(
     authorization.require_publish(user, vhost.publishable(exchange), run)
 
 
-def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Message], flags: int) -> list[Message]:
+def _find_routes(
+    validated: ValidatedRun, queue: str | None, exchange: str, run: list[Message], flags: int
+) -> list[Message]:
     """Add a run to the shares of its destinations; return the messages that reach no queue."""
-    vhost = judged.vhost
+    vhost = validated.vhost
     if queue is not None:
         if queue not in vhost.declared or vhost.declared[queue].is_internal:
             return run
         if queue not in vhost.queues:
-            judged.add_remote(vhost.declared[queue], run)
+            validated.add_remote(vhost.declared[queue], run)
             return []
-        judged.add(vhost.queues[queue], run)
+        validated.add(vhost.queues[queue], run)
         return []
     source = vhost.publishable(exchange)
     routes = vhost.preview(source, run, plain=not flags & HEADERS)
     if routes.error is not None:
         raise routes.error
     for declared, share in (routes.remote or {}).items():
-        judged.add_remote(declared, share)
+        validated.add_remote(declared, share)
     for target, share in routes.queues.items():
-        judged.add(target, share)
-    judged.routes.append((source, len(run), routes))
+        validated.add(target, share)
+    validated.routes.append((source, len(run), routes))
     return routes.unroutable
 
 

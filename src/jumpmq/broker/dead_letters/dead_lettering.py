@@ -53,7 +53,7 @@ queues.
 HELD = frozenset({DUE, PASSED})
 """Reasons of messages returning to exchanges after a hold: not dead-lettered messages."""
 
-UNJUDGED = HELD | {"rejected"}
+CYCLES_ALLOWED = HELD | {"rejected"}
 """Reasons for which a message may return to a queue of an earlier death."""
 
 MAX_ROUTING_KEY = 255
@@ -242,8 +242,8 @@ class DeadLetters:
 
         def answered() -> None:
             self._count_away(-octets)
-            judge = sent.sent.was_refused if dead.at_least_once else sent.sent.was_lost
-            again = {id(message) for message in away if judge(sent.letters[id(message)])}
+            must_retry = sent.sent.was_refused if dead.at_least_once else sent.sent.was_lost
+            again = {id(message) for message in away if must_retry(sent.letters[id(message)])}
             done = [message for message in away if id(message) not in again]
             if dead.at_least_once:
                 self._undelivered.forget(done)
@@ -324,7 +324,7 @@ class DeadLetters:
             return None
         wanted = {}
         for target, share in routes.items():
-            share = share if dead.reason in UNJUDGED else _without_circles(share, found, target.name)
+            share = share if dead.reason in CYCLES_ALLOWED else _without_circles(share, found, target.name)
             for one in share:
                 one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
             if may_refuse(vhost, target):
@@ -377,7 +377,7 @@ class DeadLetters:
             if len(message.routing_key) > MAX_ROUTING_KEY:
                 message.routing_key = message.routing_key[:MAX_ROUTING_KEY]
         for target, share in routed.queues.items():
-            if dead.reason not in UNJUDGED:
+            if dead.reason not in CYCLES_ALLOWED:
                 share = _without_circles(share, found, target.name)
             if share:
                 push_to(target, share, EXPIRATION if any(one.expires_at for one in share) else 0)
@@ -414,12 +414,12 @@ def _settle_dead(queue: Queue, messages: list[Message]) -> None:
 
 def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:
     """Return a queue's share without dead-lettered messages in a cycle."""
-    judged: dict[int, bool] = {}  # neighbours mostly share their deaths
+    verdicts: dict[int, bool] = {}  # neighbours mostly share their deaths
     circling = set()
     for letter in found:
-        verdict = judged.get(id(letter.deaths))
+        verdict = verdicts.get(id(letter.deaths))
         if verdict is None:
-            verdict = judged[id(letter.deaths)] = letter.comes_back_to(queue)
+            verdict = verdicts[id(letter.deaths)] = letter.comes_back_to(queue)
         if verdict:
             circling.add(id(letter.message))
     return [message for message in share if id(message) not in circling] if circling else share

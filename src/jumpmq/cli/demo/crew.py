@@ -156,10 +156,10 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
         _wait(database, count)
         sleepy.send_signal(signal.SIGCONT)  # the woken consumer's writes are late
         _wait_for_refusals(database)
-    return judged(file, count)
+    return evaluated(file, count)
 
 
-def judged(file: Path, published: int) -> SharedFlights:
+def evaluated(file: Path, published: int) -> SharedFlights:
     """Evaluate the database, as ``jumpmq verify`` does."""
     verification = Verification()
     for row in read(file):

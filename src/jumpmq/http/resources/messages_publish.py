@@ -14,12 +14,12 @@ from starlette.responses import JSONResponse, Response
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.broker.bulk.bulk_publishing import (
     Addressed,
-    Judged,
     Published,
     TooManyCopies,
-    judge,
+    ValidatedRun,
     push,
     push_all_or_none,
+    validate,
 )
 from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, BatchRows, WriterId, WriterPlace
 from jumpmq.broker.memory.charges import Charges
@@ -117,15 +117,15 @@ async def _publish(
     await broker.pause.over()
     drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
     with _refused_as_answers():
-        judged = await broker.slices.between(
-            judge(broker.authorization, user, host, messages, drop_unroutable=drop, undelivered_to=undelivered_to)
+        validated = await broker.slices.between(
+            validate(broker.authorization, user, host, messages, drop_unroutable=drop, undelivered_to=undelivered_to)
         )
         if chunk is not None or undelivered_to is not None:
-            judged.require_one_step()
+            validated.require_one_step()
     if chunk is not None:
         broker.writers.has_published(chunk)  # the writer may have been closed in the meantime
     with _refused_as_answers():
-        published, forwarding = await _push(broker, judged, chunk)
+        published, forwarding = await _push(broker, validated, chunk)
     await broker.committed()
     await broker.peers.outbox.forwarded(forwarding)
     return _answer(published, repeated=False)
@@ -142,7 +142,7 @@ def _refused_as_answers() -> Iterator[None]:
         raise RequestTooLarge(str(error)) from None
 
 
-async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tuple[Published, Forwarding]:
+async def _push(broker: Broker, validated: ValidatedRun, chunk: BatchRows | None) -> tuple[Published, Forwarding]:
     """Push validated messages. The messages of a writer's chunk are in one commit with the writer's progress: either
     all are published, or none.
 
@@ -153,7 +153,7 @@ async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tupl
         Blocked: too many messages are already kept for another home of a target queue.
     """
     result, outbox = Published(), broker.peers.outbox
-    full = outbox.full_home({queue.definition.home for queue in judged.remote})
+    full = outbox.full_home({queue.definition.home for queue in validated.remote})
     if full is not None:
         raise Blocked(f"home {full} is down or behind, and too many messages wait for it: publish again later")
     forwarding = outbox.forwarding()
@@ -161,15 +161,15 @@ async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tupl
 
     def steps() -> Iterator[None]:
         nonlocal result
-        if chunk is None and judged.undelivered_to is None:
-            result = yield from push(judged, keep)
+        if chunk is None and validated.undelivered_to is None:
+            result = yield from push(validated, keep)
         else:
-            result = yield from push_all_or_none(judged, broker.authorization, keep)
+            result = yield from push_all_or_none(validated, broker.authorization, keep)
 
     def noted_steps(chunk: BatchRows) -> Iterator[None]:
         with broker.turns.together():
             yield from steps()
-            if not result.refused and broker.topology.vhosts.get(judged.vhost.name) is judged.vhost:
+            if not result.refused and broker.topology.vhosts.get(validated.vhost.name) is validated.vhost:
                 broker.writers.note(chunk)
 
     taken = steps() if chunk is None else noted_steps(chunk)

@@ -56,7 +56,7 @@ UNNUMBERED = 1 << 62
 """Stands for the commit of the current turn until the commit has a number."""
 
 
-class _Judged:
+class _PermitAll:
     """Permits everything: the client's home has checked the permissions."""
 
     def require_change(self, user: Principal, change: Change) -> None:
@@ -266,14 +266,14 @@ class ServedChannels:
 
     def serve(self, services: ChannelServices, memory: MemoryAccount) -> None:
         """Start serving, as the queues are ready."""
-        judged = _Judged()
+        permit_all = _PermitAll()
         self._services = ChannelServices(
             config=services.config,
             topology=services.topology,
             turns=services.turns,
             upkeep=services.upkeep,
-            authorization=cast("Authorization", judged),
-            user_limits=cast("UserLimits", judged),
+            authorization=cast("Authorization", permit_all),
+            user_limits=cast("UserLimits", permit_all),
             churn=Churn(),
             groups=services.groups,
             spans=None,

@@ -5,11 +5,11 @@ numbers, so that definitions are equal everywhere; the last number applied is re
 
 A *sequencer* orders the changes that processes propose, and is a subclass of :class:`SharedLog`:
 
-=================================================  ===============================================================
-:class:`~jumpmq.nodes.log.first.First`             the first worker of a node: judges a change, records it, sends it
+=================================================  ====================================================================
+:class:`~jumpmq.nodes.log.first.First`             the first worker of a node: validates a change, records it, sends it
 :class:`~jumpmq.nodes.log.follower.LogFollower`    another worker: asks the first one, and replays its entries
-:class:`~jumpmq.nodes.log.cluster_log.ClusterLog`  a node of a cluster: etcd orders, each node judges each change
-=================================================  ===============================================================
+:class:`~jumpmq.nodes.log.cluster_log.ClusterLog`  a node of a cluster: etcd orders, each node validates each change
+=================================================  ====================================================================
 
 Common to all of them, and here: a proposal is refused while the log is stalled (:meth:`SharedLog.stall`);
 digests of the definitions after recent entries are compared between processes (:attr:`SharedLog.digests`); the proposer
