@@ -205,9 +205,11 @@ def test_columns_leave_memory_where_that_is_tight(opened: Opened) -> None:
     assert rows(place, queue, 1) == expected
 
 
-def on_disk(opened: Opened, count: int, *, persistent: bool = True) -> tuple[ClassicQueue, MemoryAccount, Reservations]:
+def on_disk(
+    opened: Opened, count: int, *, persistent: bool = True, kind: str = "classic"
+) -> tuple[ClassicQueue, MemoryAccount, Reservations]:
     """Return a queue with messages on disk only, all reserved by a group."""
-    queue, account = make_queue(opened, "classic")
+    queue, account = make_queue(opened, kind)
     mode = 1 + persistent
     queue.push([Message("", b"q", b"\x10\0" + bytes([mode]), b"body %d" % n, persistent) for n in range(count)])
     opened.commit()
@@ -265,3 +267,10 @@ def test_damage_found_at_a_read_costs_the_damaged_messages(opened: Opened, settl
     else:
         exhaust(place.lapse())
     assert (queue.message_count, queue.unacknowledged_count, account.by_kind["reserved"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["quorum", "quorum with limit"])
+def test_the_lapse_of_a_reservation_on_disk_counts_as_a_return(opened: Opened, kind: str) -> None:
+    queue, _, place = on_disk(opened, 200, kind=kind)
+    exhaust(place.lapse())
+    assert {message.attempts for message in queue.take(200)} == {2}

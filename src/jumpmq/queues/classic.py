@@ -455,6 +455,7 @@ class ClassicQueue(Queue):
             self._settle_run(run)
             return []
         messages = run.messages()
+        self._prepare(messages)
         self.taken.release_run(run)
         self.taken.hold(messages, Held.RESERVED)
         lost = len(run) - len(messages)
