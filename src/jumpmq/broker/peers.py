@@ -82,7 +82,7 @@ class PeerOutbox(Protocol):
     def is_full(self) -> bool:
         """True if too many messages are kept for a home."""
 
-    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+    def add_dead_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
         """Keep dead-lettered messages for a queue. Like :meth:`add`, but nobody waits for the messages."""
 
     async def forwarded(self, forwarding: Forwarding) -> bool:
@@ -292,7 +292,7 @@ class _NoOutbox:
     def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
         raise HomeUnreachable(queue.definition.home, "this broker is one process")
 
-    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+    def add_dead_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
         raise HomeUnreachable(queue.definition.home, "this broker is one process")
 
     async def forwarded(self, forwarding: Forwarding) -> bool:

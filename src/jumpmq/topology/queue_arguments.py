@@ -27,10 +27,10 @@ def check_arguments(definition: QueueDefinition) -> None:
     arguments = definition.arguments
     if not arguments:
         return
-    letters = arguments.get("x-dead-letter-exchange")
-    if letters is not None and letters.type != "S":
-        kind_of_field = erlang.TYPE_NAMES[letters.type]
-        raise PreconditionFailed(f"invalid type '{kind_of_field}' for arg '{letters.name}' in {subject}")
+    exchange = arguments.get("x-dead-letter-exchange")
+    if exchange is not None and exchange.type != "S":
+        kind_of_field = erlang.TYPE_NAMES[exchange.type]
+        raise PreconditionFailed(f"invalid type '{kind_of_field}' for arg '{exchange.name}' in {subject}")
     _refuse_wrong(_QUEUE_TYPE, "x-queue-type", arguments, subject)
     kind = QUEUE_TYPES[queue_type_of(arguments)]
     for name, check in kind.argument_checks.items():

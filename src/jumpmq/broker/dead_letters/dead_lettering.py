@@ -1,6 +1,6 @@
 """Publishes dead-lettered messages, and settles the originals afterwards.
 
-A letter can itself cause further dead letters: it overflows a queue, whose own letter overflows the next queue. Dead
+A dead letter can itself cause a further one: it overflows a queue, whose own dead letter overflows the next queue. Dead
 messages therefore wait in a list. The list is processed in order and in steps, without recursion. A letter is staged
 before its original is settled, so no commit settles the original without the letter.
 
@@ -22,7 +22,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import Dead, DeadLetter, DeadLetterOrigin, dead_letters
 from jumpmq.broker.dead_letters.due_messages import due_messages, to_pass
-from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
+from jumpmq.broker.dead_letters.undelivered_dead_letters import UndeliveredDeadLetters
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.broker.routing.sending import Sender, Sent, may_refuse
 from jumpmq.broker.telemetry.spans import Spans
@@ -60,27 +60,27 @@ MAX_ROUTING_KEY = 255
 """Maximum octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
 
 
-class _SentLetters(NamedTuple):
+class _SentDeadLetters(NamedTuple):
     """Dead-lettered messages sent to other homes.
 
     Attributes:
-        letters: ``id`` of each letter, by the ``id`` of its original.
-        kept: the letters, kept alive so that each ``id`` stays unique.
+        dead_letters: ``id`` of each dead letter, by the ``id`` of its original.
+        kept: the dead letters, kept alive so that each ``id`` stays unique.
     """
 
     sent: Sent
-    letters: dict[int, int]
+    dead_letters: dict[int, int]
     kept: list[DeadLetter]
 
 
-class LetterKeeper(Protocol):
+class DeadLetterKeeper(Protocol):
     """Keeps dead-lettered messages for queues of other homes until delivered."""
 
     @property
     def is_full(self) -> bool:
         """True if the keeper is full, so that no more messages need leave the queues."""
 
-    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+    def add_dead_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
         """Keep dead-lettered messages for a queue, in the commit of the current turn."""
 
 
@@ -90,8 +90,8 @@ class DeadLetters:
     Args:
         upkeep: continues the work if many messages died at once.
         account: charged, as ``staged``, for waiting messages.
-        sender: sends letters to queues of other homes that may refuse messages.
-        keeper: keeps letters for other queues of other homes.
+        sender: sends dead letters to queues of other homes that may refuse messages.
+        keeper: keeps dead letters for other queues of other homes.
         is_held_up: returns True while nothing may be published.
         spans: records spans of traced messages.
 
@@ -106,7 +106,7 @@ class DeadLetters:
         upkeep: Upkeep,
         account: MemoryAccount,
         sender: Sender,
-        keeper: LetterKeeper,
+        keeper: DeadLetterKeeper,
         is_held_up: Callable[[], bool],
         spans: Spans | None = None,
     ) -> None:
@@ -117,14 +117,14 @@ class DeadLetters:
         self.arrived = 0
         self._topology: Topology  # has the exchanges
         self._sender = sender  # for queues of other homes that may refuse letters
-        self._keeper = keeper  # keeps letters for other queues of other homes
+        self._keeper = keeper  # keeps dead letters for other queues of other homes
         self._is_held_up = is_held_up  # returns True while nothing may be published
         self._kept: set[int] = set()  # ids of queues with kept letters since the keeper last had room
         self._waiting: deque[Dead] = deque()  # dead messages to publish
         self._publishing = False  # True while publishing
         self._continuing = False  # True while the upkeep continues the publishing
         self._failed: set[int] = set()  # queues with a logged failure
-        self._undelivered = UndeliveredLetters()  # letters to try again
+        self._undelivered = UndeliveredDeadLetters()  # dead letters to try again
         self._away_octets = 0  # octets of originals with letters that other homes have not answered
 
     def serve(self, topology: Topology) -> None:
@@ -229,28 +229,28 @@ class DeadLetters:
             where = (dead.queue.name, dead.queue.vhost)
             log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
 
-    def _settle_answered(self, dead: Dead, messages: list[Message], sent: "_SentLetters") -> None:
+    def _settle_answered(self, dead: Dead, messages: list[Message], sent: "_SentDeadLetters") -> None:
         """Settle the originals of delivered letters; those sent to other homes are settled after the answers.
 
         Letters are tried again if the other home failed, or if at-least-once dead-lettering requires it after a
         refusal.
         """
-        away = [message for message in messages if id(message) in sent.letters]
-        _settle_dead(dead.queue, [message for message in messages if id(message) not in sent.letters])
+        away = [message for message in messages if id(message) in sent.dead_letters]
+        _settle_dead(dead.queue, [message for message in messages if id(message) not in sent.dead_letters])
         octets = held_octets(away)
         self._count_away(octets)
 
         def answered() -> None:
             self._count_away(-octets)
             must_retry = sent.sent.was_refused if dead.at_least_once else sent.sent.was_lost
-            again = {id(message) for message in away if must_retry(sent.letters[id(message)])}
+            again = {id(message) for message in away if must_retry(sent.dead_letters[id(message)])}
             done = [message for message in away if id(message) not in again]
             if dead.at_least_once:
                 self._undelivered.forget(done)
                 self.arrived += len(done)
             _settle_dead(dead.queue, done)
             if again:
-                lost = any(sent.sent.was_lost(sent.letters[one]) for one in again)
+                lost = any(sent.sent.was_lost(sent.dead_letters[one]) for one in again)
                 left = [message for message in away if id(message) in again]
                 self._try_again(dead._replace(messages=left, is_again=dead.is_again or lost))
 
@@ -275,7 +275,7 @@ class DeadLetters:
             left, sent = self._left(vhost, exchange, dead)
         left_ids = set(map(id, left))
         done = [message for message in dead.messages if id(message) not in left_ids]
-        at_once = done if sent is None else [message for message in done if id(message) not in sent.letters]
+        at_once = done if sent is None else [message for message in done if id(message) not in sent.dead_letters]
         self._undelivered.forget(at_once)
         self.arrived += len(at_once)
         if sent is None:
@@ -288,7 +288,9 @@ class DeadLetters:
         else:
             self._undelivered.hurry(dead.queue)
 
-    def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
+    def _left(
+        self, vhost: VirtualHost, exchange: Exchange, dead: Dead
+    ) -> tuple[list[Message], "_SentDeadLetters | None"]:
         """Send dead-lettered messages; return the originals of messages missing in some local queue, and the messages
         sent to other homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
@@ -317,7 +319,7 @@ class DeadLetters:
 
     def _send_away(
         self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
-    ) -> "_SentLetters | None":
+    ) -> "_SentDeadLetters | None":
         """Send dead-lettered messages to queues of other homes; return those sent to queues that may refuse. The rest
         are kept until delivered."""
         if routes is None:
@@ -335,14 +337,16 @@ class DeadLetters:
                 if not self._keeper.is_full:
                     self._kept.clear()
                 self._kept.add(dead.queue.id)
-                self._keeper.add_letters(target, new)
+                self._keeper.add_dead_letters(target, new)
         wanted = {target: share for target, share in wanted.items() if share}
         if not wanted:
             return None
         sent = self._sender.send(wanted, EXPIRATION)
         both = zip(found, dead.messages, strict=True)
-        letters = {id(original): id(letter.message) for letter, original in both if id(letter.message) in sent.sources}
-        return _SentLetters(sent, letters, found)
+        dead_letters = {
+            id(original): id(letter.message) for letter, original in both if id(letter.message) in sent.sources
+        }
+        return _SentDeadLetters(sent, dead_letters, found)
 
     def _new(self, dead: Dead, found: list[DeadLetter], share: list[Message], target: str) -> list[Message]:
         """Return a queue's letters that the queue has not received yet. A letter that missed another queue is tried
@@ -355,7 +359,7 @@ class DeadLetters:
         self._undelivered.reached([originals[id(one)] for one in new], target)
         return new
 
-    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> "_SentLetters | None":
+    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> "_SentDeadLetters | None":
         """Send dead-lettered messages; return the messages sent to other homes."""
         is_due = dead.reason in HELD
         found = (
@@ -400,10 +404,10 @@ def _pass_on(found: list[DeadLetter], routes: dict[Target, list[Message]]) -> No
     Messages that have passed that exchange before are dropped, so exchanges bound in a ring pass a message once each.
     """
     targets = [one for one in routes if one.is_internal]
-    letters = {id(letter.message): letter for letter in found} if targets else {}
+    dead_letters = {id(letter.message): letter for letter in found} if targets else {}
     for target in targets:
         fresh = _without_circles(routes[target], found, target.name)
-        routes[target] = to_pass(letters[id(message)] for message in fresh)
+        routes[target] = to_pass(dead_letters[id(message)] for message in fresh)
 
 
 def _settle_dead(queue: Queue, messages: list[Message]) -> None:

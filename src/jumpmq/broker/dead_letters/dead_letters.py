@@ -36,7 +36,7 @@ class Dead(NamedTuple):
     """Messages dead in a queue for a common reason.
 
     Attributes:
-        at_least_once: True if the letters must arrive.
+        at_least_once: True if the dead letters must arrive.
         is_again: True if another home may already have the letters, because a link broke before the home answered.
     """
 
@@ -56,7 +56,7 @@ class Dead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A letter not yet routed.
+    """A dead letter not yet routed.
 
     Attributes:
         message: the message to publish.

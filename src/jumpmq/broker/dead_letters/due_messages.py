@@ -59,10 +59,10 @@ def _passed(properties: Properties) -> list[Death]:
     return [(name, PASSED) for field in carried for kind, name in field.value if kind == "S"]
 
 
-def to_pass(letters: Iterable[DeadLetter]) -> list[Message]:
+def to_pass(dead_letters: Iterable[DeadLetter]) -> list[Message]:
     """Return copies of due messages for the queue of another exchange."""
     found = []
-    for letter in letters:
+    for letter in dead_letters:
         copy = letter.message.copy()
         copy.expires_at = letter.message.expires_at
         properties = Properties.parse(copy.properties)

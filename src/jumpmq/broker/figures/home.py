@@ -457,7 +457,7 @@ class HomeFigures:
             losses=list(broker.losses),
             complaint=broker.watchdog.complaint,
             logins={name: (one.succeeded, one.failed) for name, one in broker.authenticator.attempts.items()},
-            letters=broker.dead_letters.arrived,
+            dead_letters=broker.dead_letters.arrived,
             deaths=list(broker.dead_letters.counts.items()),
             missing=[
                 ((one.vhost, one.name), one.missing_count)

@@ -563,7 +563,7 @@ class HomeState(NamedTuple):
         losses: losses of the data directory, each with the time of detection.
         complaint: reason for missing commits; None while commits complete.
         logins: numbers of successful and failed logins, by protocol.
-        letters: number of arrived dead-lettered messages, for at-least-once dead-lettering.
+        dead_letters: number of arrived dead-lettered messages, for at-least-once dead-lettering.
         missing: number of messages without the hashed header or property, by hash exchange.
         deaths: messages that died, by kind of queue, reason and strategy.
         outbox: messages and octets kept for each other home, with the home's number.
@@ -582,7 +582,7 @@ class HomeState(NamedTuple):
     losses: list[tuple[str, float]]
     complaint: str | None
     logins: dict[str, tuple[int, int]]
-    letters: int
+    dead_letters: int
     deaths: list[tuple[tuple[str, str, str], int]]
     missing: list[tuple[ExchangeId, int]]
     outbox: list[tuple[int, int, int]]

@@ -99,11 +99,11 @@ class Spans:
             span.end(now)
 
     def dead_lettered(
-        self, queue: str, reason: str, letters: Iterable[Message], routes: Mapping[Queue, list[Message]]
+        self, queue: str, reason: str, dead_letters: Iterable[Message], routes: Mapping[Queue, list[Message]]
     ) -> None:
         """Record dead-lettered messages of a queue, and the queues reached."""
         reached: dict[int, list[str]] | None = None
-        for letter in letters:
+        for letter in dead_letters:
             context = _context(letter)
             if context is None:
                 continue

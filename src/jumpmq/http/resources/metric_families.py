@@ -213,7 +213,7 @@ def dead(request: Request) -> Families:
     arrived = CounterMetricFamily(
         "rabbitmq_global_messages_dead_lettered_confirmed", "dead-lettered messages that reached queues", labels=labels
     )
-    arrived.add_metric((_queue_type("quorum"), "at_least_once"), sum(state.letters for state in states))
+    arrived.add_metric((_queue_type("quorum"), "at_least_once"), sum(state.dead_letters for state in states))
     yield arrived
     for reason, kinds in DEATHS.items():
         name, about = f"rabbitmq_global_messages_dead_lettered_{reason}", f"messages dead-lettered: {reason}"

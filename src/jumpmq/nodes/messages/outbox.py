@@ -230,7 +230,7 @@ class Outbox:
         """Return an object for :meth:`add`, awaited by :meth:`forwarded`."""
         return Forwarding()
 
-    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+    def add_dead_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
         """Keep dead-lettered messages for a queue, as by :meth:`add`: transient messages are kept in memory only."""
         self._add(None, queue, messages, persistent)
 

@@ -81,14 +81,14 @@ class AMQPWriter:
         amqp.refused.clear()
         amqp.returned.clear()
         if lost:
-            letters = [
+            dead_letters = [
                 (instead, key, undelivered(properties, exchange, reason), body)
                 for (exchange, key, properties, body), reason in lost
             ]
-            amqp.publish(_frames(letter, amqp.frame_max) for letter in letters)
+            amqp.publish(_frames(row, amqp.frame_max) for row in dead_letters)
             amqp.wait_for_confirms()
             self._check(amqp)
-            written.undelivered += len(letters)
+            written.undelivered += len(dead_letters)
 
     def _connect(self) -> AMQPConnection:
         """Open a connection, with retries: the broker answered when the write was planned, and may be restarting."""

@@ -1,6 +1,6 @@
-"""Letters that some destination queue lacks, from queues that dead-letter at least once. They are tried again.
+"""Dead letters that some destination queue lacks, from queues that dead-letter at least once. They are tried again.
 
-A queue's letters are tried in pieces, and the next piece only after a success. A million letters for a full queue
+A queue's dead letters are tried in pieces, and the next piece only after a success. A million letters for a full queue
 therefore cost no more than a few hundred.
 """
 
@@ -20,7 +20,7 @@ PIECE = 200
 """Messages of a queue tried at once."""
 
 
-class UndeliveredLetters:
+class UndeliveredDeadLetters:
     """Unsettled originals of undelivered dead-lettered messages."""
 
     def __init__(self) -> None:
