@@ -25,7 +25,7 @@ log/            the log of definitions that all homes replay (``shared_log``), w
 joining/        the entry of a node into its cluster, before it has definitions
 membership/     a node in its cluster: lease, live homes, entries in etcd, waiting answers, dead homes
 messages/       messages of a turn (``enqueue``), and messages kept until the other home has them (``outbox``,
-                ``taking``)
+                ``receiver``)
 channels/       channels of a client at the homes of its queues, consumers and members of groups there, usage of limits
 moves/          moves of queues and streams to other homes, removal of homes, changes of rings
 management/     requests forwarded to one home or sent to all; merged statistics of all homes

@@ -68,7 +68,7 @@ class HomeLifecycle:
         if self._member is not None and self._member.leads:
             topology.delivery_gate.extend(0.0)  # until the lease of the replica is known
         self._parts.outbox.restore(topology, self._local.definitions, batches)
-        self._parts.taking.restore(topology, self._local.definitions, alarms)
+        self._parts.receiver.restore(topology, self._local.definitions, alarms)
         self._parts.queue_moves.streams.restore(self._local.definitions)
         self._parts.enqueue.obey(alarms)
 

@@ -13,7 +13,7 @@ from jumpmq.nodes.known_copies import KnownCopies
 from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
-from jumpmq.nodes.messages.taking import Taking
+from jumpmq.nodes.messages.receiver import OutboxReceiver
 from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
 from jumpmq.nodes.moves.ring_changes import RingChanges
@@ -38,7 +38,7 @@ class Parts:
         links: links to other homes.
         enqueue: sends messages to queues of other homes.
         outbox: keeps messages of batches until other homes have them.
-        taking: receives messages from the outboxes of other homes.
+        receiver: receives messages from the outboxes of other homes.
         queue_moves: moves queues between homes.
         relocating: moves queues of this home to other homes; all queues when the home is removed.
         ring_changes: holds messages of moved keys until the earlier messages of the keys are delivered; served once
@@ -82,7 +82,7 @@ class Parts:
         self.served = ServedChannels(self.links)
         self.sessions = ReplicaSessions(self.links)
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)
-        self.taking = Taking(self.links, turns, store, self.ring_changes.is_ahead)
+        self.receiver = OutboxReceiver(self.links, turns, store, self.ring_changes.is_ahead)
 
     async def stop(self) -> None:
         """Cancel running work, and break the links."""

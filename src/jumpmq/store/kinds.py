@@ -225,7 +225,11 @@ OUTBOX = _kind(
     "jumpmq.nodes.messages.outbox.Outbox",
 )
 TAKEN = _kind(
-    "taken", Key.NUMBERS, "HOME QUEUE", "[source, number] of the last message", "jumpmq.nodes.messages.taking.Taking"
+    "taken",
+    Key.NUMBERS,
+    "HOME QUEUE",
+    "[source, number] of the last message",
+    "jumpmq.nodes.messages.receiver.OutboxReceiver",
 )
 
 # --- batches over HTTP ---

@@ -6,7 +6,7 @@ Batches published in bulk and dead letters take this path:
    their origin: a bulk writer's position, or the removal of the messages that died.
 2. Once that commit is on disk, the messages are forwarded over the link, in order and in slices (:data:`SLICE_OCTETS`).
 3. The other home records the number of the last received message in the commit of the messages themselves
-   (:mod:`~jumpmq.nodes.messages.taking`), and answers once that commit is on disk.
+   (:mod:`~jumpmq.nodes.messages.receiver`), and answers once that commit is on disk.
 4. On the answer, the outbox deletes the messages.
 
 After a break of the link, or a crash of either process, the outbox forwards unanswered messages again, and the remote

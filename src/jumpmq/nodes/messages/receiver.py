@@ -79,7 +79,7 @@ class _Answers:
         return self._confirms.waiting
 
 
-class Taking:
+class OutboxReceiver:
     """Receiver of messages forwarded by other homes to queues here.
 
     Args:
