@@ -13,8 +13,8 @@ from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession, QueueInUse
 from jumpmq.spark.patience import LONGEST_PAUSE
 
 if TYPE_CHECKING:
+    from jumpmq.spark.checkpoints import JVMCheckpoints
     from jumpmq.spark.options import SourceOptions
-    from jumpmq.spark.told import ToldCheckpoints
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class ReaderSession:
         GroupInUse: another query reads for the group.
     """
 
-    def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: ToldCheckpoints) -> None:
+    def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: JVMCheckpoints) -> None:
         self.group = group
         self._client = client  # for requests to the broker
         self._query = query  # id of the query

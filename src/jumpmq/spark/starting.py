@@ -11,8 +11,8 @@ planned. So a listener can still refuse the query:
 - Spark gives a Python sink the columns' types only. A constant that cannot be published is refused before the first
   micro-batch is read (:mod:`jumpmq.spark.constants`).
 - Spark does not give the query's checkpoint to the process that plans the query. The listener writes it to a file in
-  the temporary folder (:mod:`jumpmq.spark.told`), so that a micro-batch is acknowledged as soon as Spark's commit log
-  has it.
+  the temporary folder (:mod:`jumpmq.spark.checkpoints`), so that a micro-batch is acknowledged as soon as Spark's
+  commit log has it.
 
 Over Spark Connect, and in a session without :func:`jumpmq.spark.register`, there is no listener.
 """
@@ -28,8 +28,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from jumpmq.spark.checkpoints import announce_checkpoint
 from jumpmq.spark.constants import problem_with
-from jumpmq.spark.told import tell_checkpoint
 
 LOG_OF_FILES = "_spark_metadata"
 """Subfolder of a table with the log of Spark's file sink."""
@@ -104,7 +104,7 @@ def check_query(spark: SparkSession, query: Any) -> str | None:
         return None
     checkpoint = execution.resolvedCheckpointRoot()
     jvm: Any = spark._jvm
-    tell_checkpoint(jvm.java.lang.ProcessHandle.current().pid(), checkpoint)
+    announce_checkpoint(jvm.java.lang.ProcessHandle.current().pid(), checkpoint)
     sink = _FILE_SINK.fullmatch(execution.sink().toString())
     if sink is None:
         return None

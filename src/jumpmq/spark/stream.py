@@ -14,7 +14,7 @@ data directories then, to detect restored backups. Spark keeps offsets in the qu
 A query that dies between 2 and 3 restarts at 2, with the same offsets; otherwise a query restarts at 1. Reservations
 that are in no offset log stay outstanding, and become part of the next micro-batch. A query leaves no unacknowledged
 message if it ends with a 1 that finds no further message, as ``availableNow`` does. A query that knows its checkpoint
-(:mod:`jumpmq.spark.told`) reads the commit log too, and acknowledges soon after 3.
+(:mod:`jumpmq.spark.checkpoints`) reads the commit log too, and acknowledges soon after 3.
 
 Spark's ``commit`` is too late to be of use: Spark calls it for a micro-batch after the next one is planned, and never
 for the last one. Spark never calls ``stop`` either, but kills the process that plans.
@@ -35,6 +35,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from jumpmq.spark.checkpoints import JVMCheckpoints
 from jumpmq.spark.client import Client, SliceFields
 from jumpmq.spark.errors import JumpMQError, MessagesGone, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
@@ -46,7 +47,6 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import OWNER_EPOCH, wire_columns
 from jumpmq.spark.session import ReaderSession
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_origin
-from jumpmq.spark.told import ToldCheckpoints
 
 IDLE_PAUSE = 0.05
 """Seconds to wait before an answer without new messages, because without a trigger, Spark asks again at once."""
@@ -275,7 +275,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             group = offset["group"]
             self._client.require_broker()
             query = str(offset.get("query", group))
-            checkpoints = ToldCheckpoints(self._options.checkpoint)
+            checkpoints = JVMCheckpoints(self._options.checkpoint)
             self._session = ReaderSession(self._client, group, query, self._options, checkpoints)
             weakref.finalize(self, self._session.stop)  # for programs other than Spark, which kills the process
         return self._session

@@ -22,7 +22,7 @@ LOCAL = ("file:", "/")
 """Prefixes of local checkpoints, which are polled twice a second; on other file systems, polling may cost money."""
 
 
-def tell_checkpoint(jvm: int, checkpoint: str) -> None:
+def announce_checkpoint(jvm: int, checkpoint: str) -> None:
     """Write the location of a query's checkpoint for the planning processes of a JVM; only of a local checkpoint.
 
     Args:
@@ -37,7 +37,7 @@ def tell_checkpoint(jvm: int, checkpoint: str) -> None:
     folder.joinpath(hashlib.sha256(checkpoint.encode()).hexdigest()[:32]).write_text(checkpoint)
 
 
-class ToldCheckpoints:
+class JVMCheckpoints:
     """The commit logs of all checkpoints of the parent JVM; has the interface of a :class:`CommitLog`.
 
     Args:
@@ -56,7 +56,7 @@ class ToldCheckpoints:
         """Return the end of the last complete micro-batch, as :meth:`CommitLog.completed`."""
         if self._own is not None:
             return self._own.completed(group, query)
-        for location in _told(os.getppid()) - self._logs.keys():
+        for location in _announced(os.getppid()) - self._logs.keys():
             self._logs[location] = _log(location)
         for log in self._logs.values():
             if (found := log.completed(group, query)) is not None:
@@ -75,7 +75,7 @@ def _folder(jvm: int) -> Path:
     return Path(tempfile.gettempdir(), f"jumpmq-{os.getuid()}-{jvm}")
 
 
-def _told(jvm: int) -> set[str]:
+def _announced(jvm: int) -> set[str]:
     """Return the locations of checkpoints written for a JVM by this user."""
     folder = _folder(jvm)
     try:
