@@ -182,11 +182,11 @@ def _goes_on(self: world.World, node: Any) -> list[a.Action]:
     return [a.Sync()]
 
 
-def _reveals_stored(self: Follower) -> list[a.Action]:
+def _applies_stored(self: Follower) -> list[a.Action]:
     if self.copy.stored <= self.copy.complete:
         return []
     self.copy.complete = self.copy.stored
-    return [a.Reveal(self.copy.stored)]
+    return [a.Apply(self.copy.stored)]
 
 
 def _deletes_what_is_absent(self: Follower, peer: str, lead: Any, on_lead: Any = Follower.on_lead) -> list[a.Action]:
@@ -320,7 +320,7 @@ MUTANTS = [
     ),
     Mutant("R9", "goes on after a sync that failed", [(world.World, "sync_failed", _goes_on)]),
     Mutant("R9", "a sync that hangs is waited for", [(walks, "TIMES", walks.TIMES_WITHOUT_END)], timed=True),
-    Mutant("R10", "reveals what is stored", [(Follower, "_reveal", _reveals_stored)]),
+    Mutant("R10", "applies what is stored", [(Follower, "_apply", _applies_stored)]),
     Mutant(
         "R10",
         "removes what is not complete",

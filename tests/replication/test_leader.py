@@ -1,6 +1,6 @@
 """Conditions under which a leader reports commits complete."""
 
-from jumpmq.replication.actions import Reveal
+from jumpmq.replication.actions import Apply
 from jumpmq.replication.configuration import Configuration
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.leader import Leader
@@ -17,4 +17,4 @@ def test_commits_that_waited_for_a_joiner_are_complete_when_it_is_dropped() -> N
     assert not leader.join("b.1")
     leader.on_written(position_at(1, 100))
     assert not leader.on_synced(position_at(1, 100))
-    assert Reveal(position_at(1, 100)) in leader.remove(["b.1"])
+    assert Apply(position_at(1, 100)) in leader.remove(["b.1"])

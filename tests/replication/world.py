@@ -414,21 +414,21 @@ class World:
         end = self._ship(node, fill.to, fill.position, fill.epoch)
         self._do_send(node, a.Send(fill.to, f.Fetched(fill.epoch, end)))
 
-    def _do_reveal(self, node: Node, reveal: a.Reveal) -> None:
+    def _do_apply(self, node: Node, apply: a.Apply) -> None:
         assert node.replica is not None
-        node.index = reveal.position
-        lineage = cut_to(node.replica.copy.lineage, reveal.position)
+        node.index = apply.position
+        lineage = cut_to(node.replica.copy.lineage, apply.position)
         leads = node.replica.leader is not None
         if self.lost:
             return  # a disk that lied has led, and followers know a complete position behind the leader's log
         if node.disk.excused and not extends(lineage, self.done) and not extends(self.done, lineage):
             return
         if not leads:
-            require(extends(self.done, lineage), "I4", f"{node.name} reveals what no leader did")
+            require(extends(self.done, lineage), "I4", f"{node.name} applies what no leader did")
             return
         if extends(self.done, lineage):
             return
-        require(extends(lineage, self.done), "I4", f"{node.name} reveals {lineage}, and {self.done} was complete")
+        require(extends(lineage, self.done), "I4", f"{node.name} applies {lineage}, and {self.done} was complete")
         self.done = (*(one for one in self.done if one.segment < lineage[0].segment), *lineage)
         holders = sum(one.disk.false or self._has(one.disk) for one in self.nodes.values())
         assert node.replica.leader is not None

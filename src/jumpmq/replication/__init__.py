@@ -34,7 +34,7 @@ state        event                                           then         action
 following    LEAD of the promised epoch or a higher one      following    Note, Sync, Cut as needed; MATCHED
 following    ASK of the promised epoch or a higher one       following    Note, Sync as needed; ANSWER
 following    SEGMENT, DATA, synced                           following    Open, Append; STORED
-following    COMPLETE                                        following    Reveal
+following    COMPLETE                                        following    Apply
 following    failover, RESIGN, or own previous epoch         following    Swap (a claim)
 following    etcd names this replica, in a new epoch         noting       Note
 noting       noted                                           gathering    ASK to all that may have a longer log
@@ -44,7 +44,7 @@ fetching     the source sends nothing                        fetching     Drop; 
 gathering    no log is longer                                syncing      Sync as needed
 syncing      synced                                          beginning    Begin
 beginning    begun                                           leading      LEAD to all; Serve once the set has the log
-leading      MATCHED, STORED, synced                         leading      Reveal, COMPLETE; Swap (the set grows)
+leading      MATCHED, STORED, synced                         leading      Apply, COMPLETE; Swap (the set grows)
 leading      members overdue                                 leading      Swap (the set shrinks)
 leading      the store is closed                             following    RESIGN to the set; Close
 any          deposed                                         following    Close, if a store may write
@@ -74,7 +74,7 @@ R8   The leader delivers while all replicas that may take over have answered a r
      a longer time has passed since its own last answer to another leader (see ``pace``).
 R9   If a sync fails or hangs after octets were shipped, the process ends. Octets behind the mark are written again
      before a copy is opened. The store of an ended epoch is closed before its replica answers anything.
-R10  Only complete commits are revealed: to clients, the index, and the removal of segments.
+R10  Only complete commits are applied: confirmed to clients, indexed, and counted for the removal of segments.
 R11  A follower removes only segments that its own index knows to be consumed, or that a whole manifest replaces.
 
 Invariants, which the simulation in ``tests/replication/`` asserts after each step:
@@ -82,7 +82,7 @@ Invariants, which the simulation in ``tests/replication/`` asserts after each st
 I1   Each replica that may take over, by etcd's current value, has stored all complete commits.
 I2   An epoch has one life of one process.
 I3   Octets of a segment (number, epoch, salt) are the same in all copies, up to the shorter end.
-I4   All revealed commits, at all replicas, are prefixes of one history.
+I4   All applied commits, at all replicas, are prefixes of one history.
 I5   A commit becomes complete only when at least `min` disks have it.
 I6   A replica answers in an epoch after it has synced the promise, and never after an answer in a higher epoch.
 I7   No copy is used, or truncated, below its own mark.

@@ -14,7 +14,7 @@ Append      octets written at the end                                       ``on
 Begin       a segment of the own epoch, with a random salt, synced          ``on_begun``
 Ship        the log sent to a replica, from a position on, with new writes  —
 Fill        the log sent up to its current end; then FETCHED                —
-Reveal      complete commits go to the store and to the index               —
+Apply       complete commits go to the store and to the index               —
 Serve       the store is opened: the epoch's leader serves                  —
 Close       end of the epoch: clients and store end, shipping stops         ``on_closed``
 Drop        the connection to a replica is closed                           —
@@ -86,7 +86,7 @@ class Fill(NamedTuple):
     epoch: int
 
 
-class Reveal(NamedTuple):
+class Apply(NamedTuple):
     position: int
 
 
@@ -115,6 +115,6 @@ class Alarm(NamedTuple):
 
 
 Action = (
-    Send | Swap | Read | Note | Cut | Sync | Open | Append | Begin | Ship | Fill | Reveal | Serve | Close | Drop
+    Send | Swap | Read | Note | Cut | Sync | Open | Append | Begin | Ship | Fill | Apply | Serve | Close | Drop
     | Renew | Stop | Alarm
 )  # fmt: skip

@@ -4,7 +4,7 @@ A replica that starts following notes the epoch, syncs its log, truncates the lo
 leader's, and reports the resulting position. From then on it appends the leader's octets there, and reports each sync.
 """
 
-from jumpmq.replication.actions import Action, Alarm, Append, Cut, Drop, Fill, Note, Open, Renew, Reveal, Send, Sync
+from jumpmq.replication.actions import Action, Alarm, Append, Apply, Cut, Drop, Fill, Note, Open, Renew, Send, Sync
 from jumpmq.replication.configuration import ReplicaId
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Answer, Ask, Data, Fetch, Lead, Matched, Refused, Segment, Stored, Unfit
@@ -73,7 +73,7 @@ class Follower:
         if not self.matched:
             return self.proceed()
         assert self.leader is not None
-        return [Send(self.leader, Stored(self.copy.promised, self.copy.stored)), *self._reveal()]
+        return [Send(self.leader, Stored(self.copy.promised, self.copy.stored)), *self._apply()]
 
     def on_cut(self, position: int) -> list[Action]:
         self.copy.lineage = cut_to(self.copy.lineage, position)
@@ -151,7 +151,7 @@ class Follower:
         if not self._follows(peer, epoch):
             return []
         self.told = max(self.told, position)
-        return self._reveal()
+        return self._apply()
 
     def on_fetch(self, peer: ReplicaId, fetch: Fetch) -> list[Action]:
         # A winner takes only synced octets, under the epoch that it has won (R5, R6).
@@ -173,11 +173,11 @@ class Follower:
     def _follows(self, peer: ReplicaId, epoch: int) -> bool:
         return self.matched and peer == self.leader and epoch == self.copy.promised
 
-    def _reveal(self) -> list[Action]:
-        """Reveal the commits that are complete and stored here (R10)."""
+    def _apply(self) -> list[Action]:
+        """Apply the commits that are complete and stored here (R10)."""
         # Octets complete at the set may be missing here: a follower outside the set lags behind.
         position = min(self.told, self.copy.stored)
         if position <= self.copy.complete:
             return []
         self.copy.complete = position
-        return [Reveal(position)]
+        return [Apply(position)]

@@ -7,7 +7,7 @@ may have landed. It therefore waits for every replica in the set of any of these
 
 from collections.abc import Iterable
 
-from jumpmq.replication.actions import Action, Read, Reveal, Send, Serve, Ship, Swap
+from jumpmq.replication.actions import Action, Apply, Read, Send, Serve, Ship, Swap
 from jumpmq.replication.configuration import Configuration, ReplicaId, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Complete, Lead, Lost, Resign
@@ -66,7 +66,7 @@ class Leader:
         position = min([self.copy.stored, *(self.stored.get(one, 0) for one in self.waits())])
         if position > self.copy.complete:
             self.copy.complete = position
-            actions.append(Reveal(position))
+            actions.append(Apply(position))
             actions += [Send(one, Complete(self.epoch, position)) for one in sorted(self.following)]
         # Commits of earlier leaders lie before `start`. The store opens only when the whole set has them (R5).
         if not self.serving and self.copy.complete >= self.start:

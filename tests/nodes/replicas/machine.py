@@ -98,9 +98,9 @@ class Machine:
 
     # --- the home ---
 
-    def reveal(self, position: int) -> None:
+    def apply(self, position: int) -> None:
         if self.leading is not None:
-            self.leading.reveal(position)
+            self.leading.apply(position)
 
     def serve(self, epoch: int) -> None:
         self.leading = LeadingStore(self.home, epoch, on_failure=self.stop, segment_bytes=SEGMENT)

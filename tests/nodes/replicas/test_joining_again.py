@@ -25,8 +25,8 @@ class Owner:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def reveal(self, position: int) -> None:
-        self.told.append("reveal")
+    def apply(self, position: int) -> None:
+        self.told.append("apply")
 
     def serve(self, epoch: int) -> None:
         self.told.append("serve")

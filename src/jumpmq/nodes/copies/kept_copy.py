@@ -283,10 +283,10 @@ class KeptCopy:
 
     # --- requests of the replica ---
 
-    def reveal(self, position: int) -> None:
+    def apply(self, position: int) -> None:
         """Pass the complete position to the store of a leading replica."""
         if self.leading is not None:
-            self.leading.reveal(position)
+            self.leading.apply(position)
 
     def serve(self, epoch: int) -> None:
         """Prepare the store of the epoch, and start serving the home with it."""

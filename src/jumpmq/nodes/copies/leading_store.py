@@ -105,7 +105,7 @@ class LeadingStore:
         store.losses.add(loss)
         return loss not in self._known and any(loss == one for one, _ in store.losses.listed())
 
-    def reveal(self, position: int) -> None:
+    def apply(self, position: int) -> None:
         """Report a complete position to the store."""
         if self._store is not None:
             self._completion.complete(position)

@@ -22,6 +22,7 @@ from jumpmq.replication.actions import (
     Action,
     Alarm,
     Append,
+    Apply,
     Begin,
     Close,
     Cut,
@@ -31,7 +32,6 @@ from jumpmq.replication.actions import (
     Open,
     Read,
     Renew,
-    Reveal,
     Send,
     Serve,
     Ship,
@@ -89,7 +89,7 @@ class CopyAlarms:
 class CopyOwner(Protocol):
     """Owner of a replica; called in the event loop."""
 
-    def reveal(self, position: int) -> None:
+    def apply(self, position: int) -> None:
         """Record the complete position."""
 
     def serve(self, epoch: int) -> None:
@@ -541,9 +541,9 @@ class CopiedHome:
                     self._shipping.ship(action.to, action.position, self.roles.leader.epoch)
                 case Fill():
                     self._shipping.fill(action.to, action.position, action.epoch)
-                case Reveal():
+                case Apply():
                     self._catching_up.on_complete(action.position, now())
-                    self._home.reveal(action.position)
+                    self._home.apply(action.position)
                 case Serve():
                     self._home.serve(action.epoch)
                 case Close():

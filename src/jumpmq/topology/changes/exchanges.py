@@ -74,7 +74,7 @@ class DeclareExchange(ChangeInSteps):
         vhost.add_exchange(exchange)
         if isinstance(exchange, ConsistentHashExchange):
             state.records.note_new_ring(exchange)
-        shards.reveal()
+        shards.publish()
         state.records.hand_over()
         return shards.changes
 

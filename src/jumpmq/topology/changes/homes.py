@@ -53,7 +53,7 @@ class AddHome(ChangeInSteps):
         # All virtual hosts in one step and one commit, once everything is prepared.
         for vhost, shards in zip(state.vhosts.values(), prepared, strict=True):
             vhost.follow_home(self.home, self.node)
-            shards.reveal()
+            shards.publish()
         state.records.hand_over()
         return [made for shards in prepared for made in shards.changes]
 
@@ -102,7 +102,7 @@ class ForgetNode(ChangeInSteps):
             state.forgotten[home] = self.node
             state.records.put_forgotten_home(home, self.node)
         for shards in prepared:
-            shards.reveal()
+            shards.publish()
         for vhost in state.vhosts.values():
             for declared in vhost.declared.values():
                 before = declared.definition.before
@@ -187,7 +187,7 @@ def _end_queues(state: State, home: int, ends: Callable[[DeclaredQueue], bool]) 
         yield from shards.prepare(_holding_elsewhere(state, vhost, shards, [home]))
         prepared.append(shards)
     for shards in prepared:
-        shards.reveal()
+        shards.publish()
     state.records.hand_over()
     for declared in [declared for shards in prepared for declared in shards.ended]:
         if declared.contents is not None:

@@ -118,7 +118,7 @@ def _bring_into_force(state: State, vhost: VirtualHost, policies: Policies) -> S
     # One step up to the records: routing uses either the old policies and bindings, or the new ones.
     vhost.policies = policies
     following = vhost.in_force.follow()
-    shards.reveal()
+    shards.publish()
     state.records.hand_over()
     # Limits of queues may follow later: thousands of queues take long, and are independent of each other.
     state.later(f"following the policies of vhost '{vhost.name}'", following)

@@ -48,7 +48,7 @@ class _Rebinding:
             yield
         self.replacement = replacement
 
-    def reveal(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         """Apply the changes to the exchange."""
         if self.replacement is not None:
             exchange.take_over(self.replacement)
@@ -62,7 +62,7 @@ class _Rebinding:
 class Preparation:
     """Shards to be made, bound and unbound in a virtual host, and queues to be deleted first.
 
-    Call :meth:`end`, then :meth:`prepare`, then :meth:`reveal`.
+    Call :meth:`end`, then :meth:`prepare`, then :meth:`publish`.
 
     Args:
         policies: policies in force after the change.
@@ -108,12 +108,12 @@ class Preparation:
             for exchange, rebinding in self._rebindings.items():
                 yield from rebinding.make_replacement(exchange)
 
-    def reveal(self) -> None:
+    def publish(self) -> None:
         """Publish all prepared changes, after the policies and the exchange they depend on."""
         vhost, records = self._vhost, self._state.records
         with vhost.in_order(*self._rebindings):
             for exchange, rebinding in self._rebindings.items():
-                rebinding.reveal(exchange)
+                rebinding.apply(exchange)
         vhost.note_bindings(self._coming)
         prepared = records.withdraw()  # a new shard may have the key of a deleted one
         for declared in self.ended:
