@@ -55,11 +55,11 @@ class HomeLifecycle:
         others = range(2, self._local.config.homes + 1)
         entries: Any = _NOWHERE if self._store is None else self._store
         kept = [value for kind, _, value in found if kind == ENTRY]
-        let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
+        trimmed = next((value for kind, _, value in found if kind == LET_GO), 0)
         digest = followed_digest(topology)
         is_ready = self._parts.enqueue.is_ready
         records, on_disk = lambda: records_of(topology), self._parts.on_disk
-        first = First(topology, entries, kept, let_go, records, on_disk, others, identity, digest, is_ready)
+        first = First(topology, entries, kept, trimmed, records, on_disk, others, identity, digest, is_ready)
         topology.order_by(first)
         serve_log(self._parts.links, first)
 

@@ -595,7 +595,7 @@ class ClassicQueue(Queue):
         while self._leaving:
             steps, *others = self._leaving
             self._leaving = tuple(others)
-            self._let_go(steps)
+            self._drop_in_steps(steps)
         if self._journal is None:
             return
         # After a clean stop, the next start continues without the gap of a reserved block.
@@ -609,8 +609,8 @@ class ClassicQueue(Queue):
         if self._barriers is not None:
             self._barriers.markers.ready_leave()  # before the messages leave: it counts them
         if self.retries is not None:
-            self._let_go(self.retries.resting.forget_others())
-        self._let_go(self.ready.leave().settle(self._unstored.leave, self._forgetting()))
+            self._drop_in_steps(self.retries.resting.forget_others())
+        self._drop_in_steps(self.ready.leave().settle(self._unstored.leave, self._forgetting()))
         if self._present is not None:
             self._present.clear()  # delivered messages, too, as in noxdafox's plugin
         return count if self.behind is None else count + self.behind.purge()
@@ -637,9 +637,9 @@ class ClassicQueue(Queue):
         if self._barriers is not None:
             self._barriers.markers.all_leave()
         if self.retries is not None:
-            self._let_go(self.retries.resting.leave(self.retries.let_go))
+            self._drop_in_steps(self.retries.resting.leave(self.retries.drop))
             self.retries = None
-        self._let_go(self.ready.leave().forget())
+        self._drop_in_steps(self.ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             if self._next_seq > 1:  # otherwise nothing was recorded
@@ -735,7 +735,7 @@ class ClassicQueue(Queue):
         for _ in range(len(self._leaving)):
             steps, *others = self._leaving
             self._leaving = tuple(others)
-            self._let_go(steps)
+            self._drop_in_steps(steps)
         if self.retries is not None:
             self._release_due(self.retries, now)
         # After the return of rested messages, which may have expired, or exceed limits.
@@ -747,7 +747,7 @@ class ClassicQueue(Queue):
             self.dispatch()
         self.tell_next()  # after consumers, which come before requests for single messages
 
-    def _let_go(self, steps: Iterator[None]) -> None:
+    def _drop_in_steps(self, steps: Iterator[None]) -> None:
         """Run one step of dropping messages, and schedule the rest."""
         for _ in steps:
             self._leaving += (steps,)

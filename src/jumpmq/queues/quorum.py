@@ -147,7 +147,7 @@ class QuorumQueue(ClassicQueue):
 
     def delete(self) -> int:
         count = super().delete()
-        self._let_go(self._counts.forgetting_all())
+        self._drop_in_steps(self._counts.forgetting_all())
         if isinstance(self.ready, WeightedMessages):
             self._forget_priorities()
         return count

@@ -364,7 +364,7 @@ class Reservations:
                     self.queue.settle(messages, Outcome.ACKNOWLEDGED, Held.RESERVED)
                     yield
             else:
-                yield from self._let_go(reservation.pieces)
+                yield from self._settle_pieces(reservation.pieces)
             del self._reservations[number]
         if self.unreadable:
             # A read that ends after the acknowledgement of its messages finds none of them.
@@ -406,7 +406,7 @@ class Reservations:
         """Drop all held messages with their deleted queue."""
         for reservation in self._reservations.values():
             pieces, reservation.pieces = reservation.pieces or [], None
-            yield from self._let_go(pieces)
+            yield from self._settle_pieces(pieces)
         yield from self.free()
 
     def reinstate(self, *, partly: bool = False, end: int | None = None) -> Iterator[None]:
@@ -507,7 +507,7 @@ class Reservations:
                 if messages:
                     yield messages
 
-    def _let_go(self, pieces: list[Piece]) -> Iterator[None]:
+    def _settle_pieces(self, pieces: list[Piece]) -> Iterator[None]:
         """Settle held pieces in order; pieces in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)

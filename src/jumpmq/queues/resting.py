@@ -313,14 +313,14 @@ class Resting:
                     self._record(seq, None)
             yield
 
-    def leave(self, let_go: Callable[[list[Message]], None]) -> Iterator[None]:
+    def leave(self, drop: Callable[[list[Message]], None]) -> Iterator[None]:
         """Forget everything, in steps, for a deleted queue. The object must not be used afterwards.
 
         Args:
-            let_go: called with the held messages.
+            drop: called with the held messages.
         """
         for seqs in self.held.tables():
-            let_go([message for seq in seqs if (message := self.held.pop(seq)) is not None])
+            drop([message for seq in seqs if (message := self.held.pop(seq)) is not None])
             yield
         numbers = [key.held for key in self._keys.values()]
         self._keys.clear()

@@ -187,7 +187,7 @@ class Retries:
         self._queue.wake(clock.now())
         return count
 
-    def let_go(self, messages: list[Message]) -> None:
+    def drop(self, messages: list[Message]) -> None:
         """Drop messages of a deleted queue."""
         self._queue.taken.release(messages, Held.UNACKNOWLEDGED)
         settle_spilled(messages)

@@ -109,7 +109,7 @@ class StreamEnd:
     def written(self) -> None:
         """Record the laid-out messages as written to the log and the files, and release full files."""
         for file, size in self._full:
-            self._let_go(file, size)
+            self._close_file(file, size)
         self._full.clear()
         self._written = self._state
 
@@ -134,10 +134,10 @@ class StreamEnd:
         """Release all files. No write may be under way."""
         self.written()
         if self._state.file >= 0:
-            self._let_go(self._state.file, self._state.position)
+            self._close_file(self._state.file, self._state.position)
             self._state = self._written = self._state._replace(file=-1)
 
-    def _let_go(self, file: int, size: int) -> None:
+    def _close_file(self, file: int, size: int) -> None:
         """Close a file, truncated first if the disk permits: zeros follow the messages."""
         with contextlib.suppress(OSError):
             self._files.truncate(file, size)

@@ -110,10 +110,10 @@ class Process:
         if self.home == FIRST:
             topology = self._topology(found)
             kept = sorted((value for kind, _, value in found if kind == ENTRY), key=lambda entry: entry["number"])
-            let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
+            trimmed = next((value for kind, _, value in found if kind == LET_GO), 0)
             others = range(2, HOMES + 1)
             records, on_disk, digest = (lambda: records_of(topology)), self.disk.when_done, followed_digest(topology)
-            first = First(topology, self.disk, kept, let_go, records, on_disk, others, "b", digest)
+            first = First(topology, self.disk, kept, trimmed, records, on_disk, others, "b", digest)
             self.first = first
             topology.order_by(first)
             serve_log(self.links, first)  # type: ignore[arg-type]

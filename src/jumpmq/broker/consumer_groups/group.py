@@ -362,7 +362,7 @@ class ConsumerGroup:
             self._released.pop(unit, None)
             self._unfollowed.pop(unit, None)
             if place.holder is not None:
-                self._let_go(unit, place)
+                self._drop_partition(unit, place)
         if units:
             self._unsettle(now)
 
@@ -612,7 +612,7 @@ class ConsumerGroup:
             self._draining[unit] = self._released[unit] = place
             self._overdue_from = min(self._overdue_from, _overdue_at(place))
 
-    def _let_go(self, unit: Partition, place: PartitionPlace) -> None:
+    def _drop_partition(self, unit: Partition, place: PartitionPlace) -> None:
         """Drop a deleted partition and stop feeding the holder's session."""
         holder, drains = place.holder, place.draining_since is not None
         self._hold(unit, place, None)

@@ -60,7 +60,7 @@ class First(SharedLog):
         topology: validates and applies changes.
         entries: stores entries.
         kept: the stored entries, in order.
-        let_go: the last entry deleted because all homes have it; 0 for none.
+        trimmed: the last entry deleted because all homes have it; 0 for none.
         records: returns all current records of definitions.
         on_disk: calls back once all earlier changes are on disk.
         homes: numbers of all other homes.
@@ -77,7 +77,7 @@ class First(SharedLog):
         topology: Deciding,
         entries: EntryStore,
         kept: Iterable[LogMessage],
-        let_go: int,
+        trimmed: int,
         records: Callable[[], Iterable[Record]],
         on_disk: AfterSync,
         homes: Iterable[int],
@@ -95,11 +95,11 @@ class First(SharedLog):
         self._identity = identity  # identity of the broker, known to its homes
         self._entries: dict[int, LogMessage] = {}  # entries that a home may lack, in order
         self._numbers: dict[tuple[int, str], int] = {}  # entries by proposing home and request
-        self._let_go = let_go  # the last entry on disk at all homes
+        self._trimmed = trimmed  # the last entry on disk at all homes
         self._durable = topology.applied  # the last entry that is on disk
         self._homes: dict[int, _Home] = {}  # linked homes with definitions
         self._ports: dict[int, Port] = {}  # to homes that still receive definitions
-        self._last = let_go  # last number given out; refused changes have numbers, too
+        self._last = trimmed  # last number given out; refused changes have numbers, too
         kept = list(kept)
         for entry in kept:
             self._keep(entry)
@@ -205,8 +205,8 @@ class First(SharedLog):
             return None
         last = self._topology.applied
         # Deleted entries cannot be sent again, and the log never had entries beyond the last.
-        if not self._let_go <= applied <= last:
-            return f"home {number} has change {applied}, the log changes {self._let_go} to {last}: one was set back"
+        if not self._trimmed <= applied <= last:
+            return f"home {number} has change {applied}, the log changes {self._trimmed} to {last}: one was set back"
         self._has[number] = has
         self._welcome(number, port, applied, self._durable)
         return None
@@ -311,9 +311,9 @@ class First(SharedLog):
             entry = self._entries.pop(number)
             self._numbers.pop((entry["home"], entry["request"]), None)
             self._journal.delete(ENTRY, str(number))
-            self._let_go = number
+            self._trimmed = number
         if done:
-            self._journal.put(LET_GO, "", self._let_go)
+            self._journal.put(LET_GO, "", self._trimmed)
 
 
 def _removes(entry: LogMessage) -> bool:

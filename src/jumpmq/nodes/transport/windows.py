@@ -37,7 +37,7 @@ class SendWindow:
 
     def leave(self, channel: Served) -> bool:
         """Remove a closed remote channel; return True if no channels are left."""
-        self._let_go(self._channels.pop(channel, 0))
+        self._release(self._channels.pop(channel, 0))
         return not self._channels
 
     def abandon(self) -> None:
@@ -54,9 +54,9 @@ class SendWindow:
     def credit(self, channel: Served, octets: int) -> None:
         """Subtract octets that the client has received."""
         self._channels[channel] -= octets
-        self._let_go(octets)
+        self._release(octets)
 
-    def _let_go(self, octets: int) -> None:
+    def _release(self, octets: int) -> None:
         self._under_way -= octets
         if self.congested and self._under_way <= WINDOW // 2:
             self.congested = False
