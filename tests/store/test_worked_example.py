@@ -143,4 +143,4 @@ def test_the_writer_makes_the_octets() -> None:
     assert Opening(2, 7, SALT).encode() == OPENING + OPENING
     blocks = [messages_block(1, [message()], new=True), settled_block([(1, [(4, 4)])])]
     commit = Commit(7, blocks, sum(block.length for block in blocks))
-    assert b"".join(commit.seal(SALT)) == FRAME + MESSAGES + SETTLED
+    assert b"".join(commit.finalize(SALT)) == FRAME + MESSAGES + SETTLED

@@ -64,7 +64,7 @@ def test_what_is_written_is_whole(
     tmp_path: Path,
     write: Callable[[int, WritingThread, Write], tuple[int, bool]],
 ) -> None:
-    expected = b"".join(commit(7).seal(99))
+    expected = b"".join(commit(7).finalize(99))
     with (tmp_path / "file").open("w+b") as file:
         for offset, allocate in ((64, (0, 1 << 20)), (64 + len(expected), None)):
             error, _ = write(*pipe_and_worker, Write(file.fileno(), offset, commit(7), 99, allocate))
@@ -196,7 +196,7 @@ def test_what_streams_get_is_written_before_a_commit(
         ]
         assert write(*pipe_and_worker, Write(log.fileno(), 0, commit(1), 7, None, 0, appends)) == (0, True)
         assert (one.read(5005), two.read()) == (b"\0\0\0ab" + b"c" * 5000, b"de")
-        assert log.read() == b"".join(commit(1).seal(7))
+        assert log.read() == b"".join(commit(1).finalize(7))
 
 
 def test_nothing_follows_behind_an_error(pipe_and_worker: tuple[int, WritingThread], tmp_path: Path) -> None:

@@ -513,7 +513,7 @@ class Pipeline:
         self._finish()
         self._segments.close()
         # After a failure all staged changes are in one commit, the last one.
-        while self.error is None and (changes := self._staging.take_sealed()) is not None:
+        while self.error is None and (changes := self._staging.take_full()) is not None:
             self._prepare(Prepared(changes))
             self._finish()
         changes = self._staging.take_last()

@@ -191,7 +191,7 @@ class Commit:
         self.frame = bytearray(FRAME.pack(MAGIC, 0, number, length, len(blocks)))
         self.length = FRAME.size + length
 
-    def seal(self, salt: int) -> list[Any]:
+    def finalize(self, salt: int) -> list[Any]:
         """Insert the checksums; return all buffers in order."""
         buffers: list[Any] = [self.frame]
         heads = zlib.crc32(memoryview(self.frame)[8:], salt)

@@ -50,8 +50,8 @@ class Staging:
     """Changes that the broker's thread has staged, and that no commit has written to disk yet.
 
     The changes of a turn go into one commit. At the end of the turn, the changes join those of earlier turns for the
-    next commit (:meth:`take`). When the joined changes reach the size limit, they are sealed, and later turns go into
-    another commit. Only one commit is taken at a time: before the next :meth:`take`, the owner calls :meth:`written`,
+    next commit (:meth:`take`). Joined changes that reach the size limit are a full commit: later turns go into another
+    one. Only one commit is taken at a time: before the next :meth:`take`, the owner calls :meth:`written`,
     :meth:`stored` or :meth:`put_back`.
 
     Attributes:
@@ -71,7 +71,7 @@ class Staging:
         self._linger_bytes = linger_bytes
         self._turn = Changes(0)  # changes of the current turn
         self._next = Changes(1)  # changes of ended turns
-        self._sealed: deque[Changes] = deque()  # changes of earlier turns, a full commit each
+        self._full: deque[Changes] = deque()  # changes of earlier turns, a full commit each
         self._taken: Changes | None = None  # changes being written
         self._stored: deque[Changes] = deque()  # changes on disk, but not complete
         self._growing: dict[int, Batch] = {}  # the batch for a queue's next messages, by number of the queue
@@ -87,7 +87,7 @@ class Staging:
     def staged_bytes(self) -> int:
         """Octets of messages that are staged or being written, and not yet on disk."""
         waiting = self._turn.octets + self._next.octets
-        for changes in self._sealed:
+        for changes in self._full:
             waiting += changes.octets
         for changes in self._stored:
             waiting += changes.octets
@@ -104,7 +104,7 @@ class Staging:
     @property
     def dirty(self) -> bool:
         """True if a flush would write anything, even only settlements."""
-        return bool(self._turn or self._next or self._sealed or self._noted)
+        return bool(self._turn or self._next or self._full or self._noted)
 
     @property
     def is_held(self) -> bool:
@@ -133,7 +133,7 @@ class Staging:
     def _waiting(self) -> tuple[Changes, ...]:
         """Return all incomplete changes in order. A commit whose completion is being processed counts as complete."""
         taken = () if self._taken is None else (self._taken,)
-        return (*self._stored, *taken, *self._sealed, self._next, self._turn)
+        return (*self._stored, *taken, *self._full, self._next, self._turn)
 
     # --- a turn ---
 
@@ -264,7 +264,7 @@ class Staging:
             # After a failure, and while held, all changes have to reach the disk in one commit.
             waits = self._failed or self._held
             if not waits and _is_much(self._next, self._most_octets()):
-                self._sealed.append(self._next)
+                self._full.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
         # After the turn's settlements have joined: the commit with the moved parts has to settle the messages left out.
         if self._moves:
@@ -307,7 +307,7 @@ class Staging:
         for queue_id in turn.dropped:
             self._next.discard(queue_id)
         # In order of numbers: the messages of earlier commits are the first ones of the batch.
-        earlier = [changes.staged for changes in self._sealed]
+        earlier = [changes.staged for changes in self._full]
         if self._taken is not None:
             earlier.append(self._taken.staged)
         for batch in turn.discarded | self._next.discarded:
@@ -327,22 +327,22 @@ class Staging:
     @property
     def wanted(self) -> bool:
         """True if :meth:`take` would return changes: a commit was requested, and is not held."""
-        return bool(self._sealed) or (self._requested and not self._held)
+        return bool(self._full) or (self._requested and not self._held)
 
     def take(self) -> Changes | None:
         """Return the changes for the next commit; None if no commit is wanted."""
-        # Sealed changes were staged earlier, and receipts complete in order.
-        if self._sealed:
-            self._taken = self._sealed.popleft()
+        # Full commits were staged earlier, and receipts complete in order.
+        if self._full:
+            self._taken = self._full.popleft()
         elif self._requested and not self._held:
             self._taken = self._take_next()
         else:
             return None
         return self._taken
 
-    def take_sealed(self) -> Changes | None:
+    def take_full(self) -> Changes | None:
         """Like :meth:`take`, but only for a full commit."""
-        return self.take() if self._sealed else None
+        return self.take() if self._full else None
 
     def take_last(self) -> Changes:
         """Return all staged changes, for the last commit."""
@@ -389,10 +389,10 @@ class Staging:
     def put_back(self, changes: Changes) -> None:
         """Return changes after a failed write. They become part of the next commit, with all changes staged since."""
         # Merged in order: later changes may settle or drop content of the failed commit.
-        for later in (*self._sealed, self._next):
+        for later in (*self._full, self._next):
             changes.absorb(later)
         self._next = changes
-        self._sealed.clear()
+        self._full.clear()
         self._taken, self._failed = None, True
         # No commit under way needs the messages of dropped queues any more.
         for batch in changes.discarded:

@@ -128,7 +128,7 @@ class Worker:
                 if one.allocate is not None:
                     self._files.allocate(one.file, *one.allocate)
                 self._files.write(one.file, one.offset, one.buffers)
-            buffers = write.commit.seal(write.salt)
+            buffers = write.commit.finalize(write.salt)
             if write.allocate is not None:
                 self._files.allocate(write.file, *write.allocate)
             if write.zeros:

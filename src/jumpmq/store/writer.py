@@ -98,7 +98,7 @@ class Writer:
         if self._ship is not None and write.commit.length <= SMALL_BYTES and not (write.allocate or write.appends):
             # Followers get the commit before the disk does. The file has room: otherwise a full disk could require a
             # retry with other content, which would differ from the followers' commit.
-            octets = b"".join(write.commit.seal(write.salt))
+            octets = b"".join(write.commit.finalize(write.salt))
             self._is_shipped = self._ship(write.position - len(octets), octets)
             if self._is_shipped:
                 if not write.zeros:

@@ -43,9 +43,9 @@ def answered(confirms: Confirms) -> list[tuple[str, int, bool]]:
 def test_publishes_are_answered_when_their_receipt_is_done() -> None:
     confirms, disk = Confirms(), Disk()
     confirms.add(3, 1)
-    confirms.seal({1: Part(disk, 1)})
+    confirms.assign_receipts({1: Part(disk, 1)})
     confirms.add(2, 1)
-    confirms.seal({1: Part(disk, 2)})
+    confirms.assign_receipts({1: Part(disk, 2)})
     assert answered(confirms) == []
     disk.completed = 1
     assert answered(confirms) == [("ack", 3, True)]
@@ -58,12 +58,12 @@ def test_publishes_are_answered_when_their_receipt_is_done() -> None:
 def test_one_publish_is_answered_alone_and_many_at_once() -> None:
     confirms, disk = Confirms(), Disk()
     confirms.add(1, 1)
-    confirms.seal({1: Part(disk, 1)})
+    confirms.assign_receipts({1: Part(disk, 1)})
     disk.completed = 1
     assert answered(confirms) == [("ack", 1, False)]
     for commit in (2, 3, 4):
         confirms.add(10, 1)
-        confirms.seal({1: Part(disk, commit)})
+        confirms.assign_receipts({1: Part(disk, commit)})
     disk.completed = 3
     assert answered(confirms) == [("ack", 21, True)]
     disk.completed = 4
@@ -74,7 +74,7 @@ def test_what_needs_no_disk_still_waits_for_what_came_before() -> None:
     confirms, disk = Confirms(), Disk()
     for commit in (5, 0):
         confirms.add(1, 1)
-        confirms.seal({1: Part(disk, commit)})
+        confirms.assign_receipts({1: Part(disk, commit)})
     disk.completed = 4
     assert answered(confirms) == []
     disk.completed = 5
@@ -87,7 +87,7 @@ def test_refused_publishes_are_told_one_by_one_between_the_others() -> None:
     confirms.refuse()
     confirms.refuse()
     confirms.add(1, 1)
-    confirms.seal({1: Part(disk, 0)})
+    confirms.assign_receipts({1: Part(disk, 0)})
     assert answered(confirms) == [("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False)]
 
 
@@ -96,7 +96,7 @@ def test_what_was_taken_before_a_refusal_waits_for_its_own_receipt() -> None:
     confirms.add(2, 1)
     confirms.refuse()
     assert answered(confirms) == []
-    confirms.seal({1: Part(disk, 1)})
+    confirms.assign_receipts({1: Part(disk, 1)})
     assert answered(confirms) == []
     disk.completed = 1
     assert answered(confirms) == [("ack", 2, True), ("nack", 3, False)]
@@ -106,7 +106,7 @@ def test_receipts_of_two_sources_are_answered_in_the_order_of_the_publishes() ->
     confirms, disk, link = Confirms(), Disk(), Disk(refused=frozenset({8}))
     for part in (Part(link, 7), Part(disk, 1), Part(link, 8), Part(disk, 2)):
         confirms.add(2, 1)
-        confirms.seal({1: part})
+        confirms.assign_receipts({1: part})
     disk.completed = 2
     assert answered(confirms) == []
     link.completed = 7
@@ -117,7 +117,7 @@ def test_a_part_that_is_refused_is_nacked_and_no_other_of_its_turn() -> None:
     confirms, disk, link = Confirms(), Disk(), Disk(refused=frozenset({8}))
     for count, sources in ((2, 1), (1, 2), (1, 1), (1, 1 | 2), (1, 0)):
         confirms.add(count, sources)
-    confirms.seal({1: Part(disk, 1), 2: Part(link, 8)})
+    confirms.assign_receipts({1: Part(disk, 1), 2: Part(link, 8)})
     assert answered(confirms) == []
     disk.completed = 1
     assert answered(confirms) == [
@@ -133,7 +133,7 @@ def test_what_is_complete_is_acknowledged_up_to_the_first_that_is_not() -> None:
     confirms, disk, streams = Confirms(), Disk(), Disk()
     for count, sources in ((2, 1), (1, 1 | 2), (1, 1)):
         confirms.add(count, sources)
-    confirms.seal({1: Part(disk, 1), 2: Part(streams, 1)})
+    confirms.assign_receipts({1: Part(disk, 1), 2: Part(streams, 1)})
     disk.completed = 1
     assert answered(confirms) == [("ack", 2, True)]
     assert confirms.waiting
@@ -146,7 +146,7 @@ def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
     confirms, disk, link = Confirms(), Disk(), Disk()
     for count, sources in ((2, 1), (1, 2), (2, 1), (1, 1 | 2), (1, 0), (1, 2)):
         confirms.add(count, sources)
-    confirms.seal({1: Part(disk, 1), 2: Part(link, 1)})
+    confirms.assign_receipts({1: Part(disk, 1), 2: Part(link, 1)})
     disk.completed = 1
     assert answered(confirms) == [("ack", 2, True)]
     confirms.look()
@@ -157,14 +157,14 @@ def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
     confirms.refuse()
     confirms.add(2, 1)
     assert answered(confirms) == [("nack", 9, False)]
-    confirms.seal({1: Part(disk, 1), 2: Part(link, 2)})
+    confirms.assign_receipts({1: Part(disk, 1), 2: Part(link, 2)})
     assert answered(confirms) == [("ack", 10, False), ("ack", 11, False)]
     link.completed = 1
     assert answered(confirms) == [("ack", 8, True)]
     assert (confirms.unanswered, confirms.acknowledged) == (0, 10)
     confirms.add(3, 1)
     confirms.add(1, 2)
-    confirms.seal({1: Part(disk, 2), 2: Part(link, 1)})
+    confirms.assign_receipts({1: Part(disk, 2), 2: Part(link, 1)})
     assert answered(confirms) == []
     disk.completed = 2
     assert answered(confirms) == [("ack", 15, True)]
@@ -177,7 +177,7 @@ def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObjec
     confirms, sources = Confirms(), {1 << bit: Disk() for bit in range(3)}
     given_to: dict[int, list[Part]] = {}
     waiting: set[int] = set()
-    unsealed: list[tuple[int, int]] = []
+    unassigned: list[tuple[int, int]] = []
     turn = 0
 
     def take() -> None:
@@ -189,24 +189,24 @@ def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObjec
             assert states <= {ReceiptState.DONE} if kind == "ack" else states & {ReceiptState.REFUSED}
         assert (confirms.unanswered, confirms.waiting) == (len(waiting), bool(waiting))
 
-    steps = st.sampled_from(["add", "add", "refuse", "seal", "complete", "lose", "look", "answers"])
-    for step in [*data.draw(st.lists(steps, max_size=60)), "seal"]:
+    steps = st.sampled_from(["add", "add", "refuse", "assign", "complete", "lose", "look", "answers"])
+    for step in [*data.draw(st.lists(steps, max_size=60)), "assign"]:
         if step == "add":
             mask, count = data.draw(st.integers(0, 7)), data.draw(st.integers(1, 3))
-            unsealed += [(confirms.published + place + 1, mask) for place in range(count)]
+            unassigned += [(confirms.published + place + 1, mask) for place in range(count)]
             waiting.update(range(confirms.published + 1, confirms.published + count + 1))
             confirms.add(count, mask)
         elif step == "refuse":
             confirms.refuse()
             waiting.add(confirms.published)
             given_to[confirms.published] = [NOT_TAKEN]
-        elif step == "seal":
+        elif step == "assign":
             turn += 1
             parts = {bit: Part(disk, turn) for bit, disk in sources.items()}
-            for tag, mask in unsealed:
+            for tag, mask in unassigned:
                 given_to[tag] = [part for bit, part in parts.items() if bit & mask]
-            unsealed.clear()
-            confirms.seal(parts)
+            unassigned.clear()
+            confirms.assign_receipts(parts)
         elif step in ("complete", "lose"):
             disk = sources[data.draw(st.sampled_from(list(sources)))]
             upto = data.draw(st.integers(disk.completed, turn))

@@ -222,12 +222,12 @@ class Channel:
             else:
                 confirms.add(1, sources.get(id(message), 0), parts.get(id(message), ()))
 
-    def seal_confirms(self, parts: Mapping[int, "Part"]) -> bool:
+    def assign_receipts(self, parts: Mapping[int, "Part"]) -> bool:
         """Assign the receipts of this event-loop iteration, by source, to its publishes; return True if confirms wait
         for receipts."""
         confirms = self.confirms
         assert confirms is not None
-        confirms.seal(parts)
+        confirms.assign_receipts(parts)
         if confirms.due:
             return self.send_confirms()
         if confirms.may_hold_up:

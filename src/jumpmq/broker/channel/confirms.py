@@ -30,7 +30,7 @@ class Confirms:
         self.published = self.answered = self.acknowledged = 0
         # unanswered publishes, in order; empty while publishes are overtaken
         self._runs: deque[PublishedRun] = deque()
-        self._unsealed: list[PublishedRun] = []  # publishes without a receipt, in order
+        self._unassigned: list[PublishedRun] = []  # publishes without a receipt, in order
         self._last: PublishedRun | None = None  # the last publishes, while the next ones may share their receipt
         self._mixed = False  # True if some of the runs have other sources than the first run
         self._seen = 0  # tag of the first unanswered publish at the last call of :meth:`look`
@@ -48,7 +48,7 @@ class Confirms:
             last.last_tag = self.published
         else:
             self._last = run = PublishedRun(first, self.published, sources, parts)
-            self._unsealed.append(run)
+            self._unassigned.append(run)
             if self._overtaking is None:
                 self._runs.append(run)
 
@@ -63,10 +63,10 @@ class Confirms:
         else:
             self._overtaking.add(run)
 
-    def seal(self, parts: Mapping[int, Part]) -> None:
+    def assign_receipts(self, parts: Mapping[int, Part]) -> None:
         """Assign receipts, by source, to the publishes added since the last call."""
         first = self._runs[0].sources if self._runs else None
-        for run in self._unsealed:
+        for run in self._unassigned:
             part = parts.get(run.sources)
             if part is None or run.parts:
                 found = [part for source, part in parts.items() if source & run.sources]
@@ -77,9 +77,9 @@ class Confirms:
             if run.sources != first:
                 self._mixed = True
         if self._overtaking is not None:
-            for run in self._unsealed:
+            for run in self._unassigned:
                 self._overtaking.add(run)
-        self._unsealed.clear()
+        self._unassigned.clear()
         # Later publishes get another receipt, and begin another run.
         self._last = None
 
@@ -144,12 +144,12 @@ class Confirms:
 
     def _overtake(self, overtaking: Overtaking) -> list[ConfirmMethod]:
         """Return the due answers, overtaking waiting publishes."""
-        found, acknowledged, refused = overtaking.answers(self._unsealed)
+        found, acknowledged, refused = overtaking.answers(self._unassigned)
         self.answered += acknowledged + refused
         self.acknowledged += acknowledged
         if overtaking.over:
             self._overtaking = None
             self._runs.extend(overtaking.left)
-            self._runs.extend(self._unsealed)
+            self._runs.extend(self._unassigned)
             self._mixed = bool(self._runs)
         return found

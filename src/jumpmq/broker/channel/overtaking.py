@@ -61,18 +61,18 @@ class Overtaking:
         """Add a run with receipt."""
         self._lanes.setdefault(run.sources, deque()).append(run)
 
-    def answers(self, unsealed: Sequence[PublishedRun]) -> tuple[list[ConfirmMethod], int, int]:
+    def answers(self, unassigned: Sequence[PublishedRun]) -> tuple[list[ConfirmMethod], int, int]:
         """Return the due answers, with the numbers of acknowledged and refused publishes.
 
         Args:
-            unsealed: publishes without a receipt, in order.
+            unassigned: publishes without a receipt, in order.
         """
         done: list[PublishedRun] = []
         refused: list[PublishedRun] = []
         for lane in self._lanes.values():
             while lane and (receipt := lane[0].receipt) is not None and (state := receipt.state) is not PENDING:
                 (done if state is DONE else refused).append(lane.popleft())
-        before = min((run.first_tag for run in (*self._firsts(), *unsealed[:1], *refused)), default=None)
+        before = min((run.first_tag for run in (*self._firsts(), *unassigned[:1], *refused)), default=None)
         found: list[ConfirmMethod] = []
         prefix = [run for run in done if before is None or run.last_tag < before]
         if prefix:

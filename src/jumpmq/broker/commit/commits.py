@@ -4,7 +4,7 @@ The steps of a commit, from the end of a turn to its confirms:
 
 1. :meth:`Turns._end` calls :meth:`Commits.flush`, which closes the staged changes of the turn (``Store.flush``) under a
    number, the *receipt*.
-2. :meth:`Publisher.seal_confirms` assigns the receipt to the publishes of the turn.
+2. :meth:`Publisher.assign_receipts` assigns the receipt to the publishes of the turn.
 3. :meth:`Commits.begin` begins the commit (``Store.begin``, ``Pipeline.begin``) if the disk is free. If other clients
    have sent data, a small commit first waits for their turns.
 4. ``Pipeline._prepare`` lays the changes out; ``Pipeline._write`` has them written and synced by the writing thread

@@ -54,7 +54,7 @@ class CommitClient(Protocol):
 class Publisher(Protocol):
     """Interface of a channel in confirm mode."""
 
-    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+    def assign_receipts(self, parts: Mapping[int, Part]) -> bool:
         """Assign receipts, one part per source, to the publishes of the current unit of work; return True if some
         confirms wait for their parts."""
 
@@ -76,7 +76,7 @@ class _Waiter:
         self._parts = parts  # what is waited for
         self._then: Callable[[], None] | None = then  # called once
 
-    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+    def assign_receipts(self, parts: Mapping[int, Part]) -> bool:
         return True
 
     def send_confirms(self) -> bool:
@@ -267,7 +267,7 @@ class Turns:
             self._send_deferred()
         if self._confirming:
             parts = {**self._commits.parts, **self._sent} if self._sent else self._commits.parts
-            waiting = {channel for channel in self._confirming if channel.seal_confirms(parts)}
+            waiting = {channel for channel in self._confirming if channel.assign_receipts(parts)}
             self._confirming.clear()
             if waiting:
                 self._await_parts(parts, waiting)

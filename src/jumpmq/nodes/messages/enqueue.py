@@ -199,9 +199,9 @@ class _Incoming:
         self._refused += [(unit, place + 1) for place in refused]
         self._turns.confirm(self)
 
-    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+    def assign_receipts(self, parts: Mapping[int, Part]) -> bool:
         """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
-        self._confirms.seal(parts)
+        self._confirms.assign_receipts(parts)
         return not self._confirms.due or self.send_confirms()
 
     def send_confirms(self) -> bool:
