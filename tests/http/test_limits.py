@@ -19,7 +19,7 @@ from tests.http.api import API, publish
 
 import jumpmq
 from jumpmq.broker.memory import uploads
-from jumpmq.http import protocol
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http.plumbing import requested
 
 MANY = 160
@@ -75,11 +75,9 @@ def test_many_refused_connections_are_one_line_of_the_log(confined: tuple[int, i
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
+def impatient() -> Iterator[jumpmq.RunningBroker]:
     """A broker with a request timeout of 0.2 s."""
-    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
-    monkeypatch.setattr(requested, "BODY_TIMEOUT", 0.2)
-    with jumpmq.running() as broker:
+    with jumpmq.running(timing=BrokerTiming(http_head=0.2, http_part=0.2)) as broker:
         yield broker
 
 
@@ -131,12 +129,9 @@ def test_long_messages_and_many_definitions_are_taken(api: API) -> None:
 
 
 @pytest.mark.parametrize(("goes_on", "status"), [(False, b"400"), (True, b"503")])
-def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(
-    monkeypatch: pytest.MonkeyPatch, goes_on: bool, status: bytes
-) -> None:
-    monkeypatch.setattr(requested, "BODY_TIMEOUT", 1.0)
+def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(goes_on: bool, status: bytes) -> None:
     with (
-        jumpmq.running(memory_limit="2MB") as broker,
+        jumpmq.running(memory_limit="2MB", timing=BrokerTiming(http_part=1.0)) as broker,
         socket.create_connection(("127.0.0.1", broker.http_port), timeout=30) as sender,
         pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection,
     ):

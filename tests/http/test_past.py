@@ -12,6 +12,7 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq.broker.figures.values import LEVELS_OF_QUEUES, OF_QUEUES
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http import past
 from jumpmq.http.rates import Sample
 
@@ -39,7 +40,7 @@ def taken(kept: past.Past, *looks: dict[int, Sample]) -> None:
 
 
 def test_queues_with_messages_are_kept_and_others_are_not() -> None:
-    kept, now = past.Past("queue"), time.time()
+    kept, now = past.Past("queue", 60.0), time.time()
     taken(kept, {1: sample(now, publish=7, ready=7), 2: sample(now), 3: sample(now, publish=5)})
     taken(kept, {1: sample(now, publish=1 << 33, ready=9), 2: sample(now)})
     place = past.COLUMNS["queue"].index("ready")
@@ -49,7 +50,7 @@ def test_queues_with_messages_are_kept_and_others_are_not() -> None:
 
 def test_the_past_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(past.MOST, "queue", 2)
-    kept, now = past.Past("queue", 3), time.time()
+    kept, now = past.Past("queue", 60.0, 3), time.time()
     names = {"ready": 1}
     quiet = sample(0.0, **names)
     for _ in range(5):
@@ -57,9 +58,12 @@ def test_the_past_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(list(kept.of(number))) for number in (1, 2, 3)] == [0, 3, 3], "what changed last stays"
 
 
-def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past, "EVERY", 0.0)  # at each reading
-    with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+def test_the_history_of_a_queue_begins_before_it_was_asked_for() -> None:
+    at_each_reading = BrokerTiming(past_sample=0.0)
+    with (
+        jumpmq.running(timing=at_each_reading) as broker,
+        pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection,
+    ):
         channel, api = connection.channel(), API(broker.http_url)
         for number in range(10):  # eight of them have a history without a request
             channel.queue_declare(f"fuller-{number}")

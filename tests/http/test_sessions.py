@@ -11,6 +11,7 @@ from tests.http.api import API
 from tests.waiting import punctually, until
 
 import jumpmq
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http.plumbing import sessions
 
 PAGE = {"X-JumpMQ-Page": "1"}
@@ -150,17 +151,17 @@ def test_a_session_goes_on_after_a_restart_and_one_that_ended_does_not(tmp_path:
         assert requests.get(f"{broker.http_url}/", timeout=30).status_code == 200
 
 
-def test_a_session_ends_by_itself(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "LIFETIME", 2.0)
-
+def test_a_session_ends_by_itself() -> None:
     def trial() -> None:
+        page = Page(API(broker.http_url).address)
         cookie = log_in(page).headers["Set-Cookie"]
         assert "Max-Age=2" in cookie.split("; "), "the browser forgets it then, too"
         kept = {**PAGE, "Cookie": cookie.split(";")[0]}
         assert whoami(page, kept).status_code == 200
         until(lambda: requests.get(f"{page.address}/api/whoami", headers=kept, timeout=30).status_code == 401)
 
-    punctually(1.9, trial)
+    with jumpmq.running(timing=BrokerTiming(page_session=2.0)) as broker:
+        punctually(1.9, trial)
 
 
 def test_the_oldest_session_of_a_user_makes_room(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
@@ -13,6 +14,7 @@ import requests
 from tests.waiting import PATIENCE, until
 
 import jumpmq
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http import protocol
 
 LOGIN = b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
@@ -20,16 +22,15 @@ TRICKLE = (
     b"POST /session HTTP/1.1\r\nHost: localhost\r\nX-JumpMQ-Page: 1\r\nContent-Type: application/json\r\n"
     b"Content-Length: 1000\r\n\r\n{"
 )
+TIMING = BrokerTiming(http_grace=1.0, http_stalled=1.5, http_look=0.2)
 PIPELINED = b"GET /api/definitions HTTP/1.1\r\nHost: localhost\r\n" + LOGIN + b"\r\n"
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[jumpmq.RunningBroker]:
+def quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[jumpmq.RunningBroker]:
     """A broker with short timeouts and twenty connections."""
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 20)
-    for name, seconds in (("GRACE", 1.0), ("STALLED", 1.5), ("LOOK_INTERVAL", 0.2)):
-        monkeypatch.setattr(protocol, name, seconds)
-    with jumpmq.running() as running:
+    with jumpmq.running(timing=getattr(request, "param", TIMING)) as running:
         yield running
 
 
@@ -92,7 +93,7 @@ def test_answers_that_are_not_read_are_given_up(quick: jumpmq.RunningBroker, dia
     requests.post(url, json={"queues": queues}, auth=("guest", "guest"), timeout=PATIENCE).raise_for_status()
     client = dial()
     client.sendall(PIPELINED * 300)
-    time.sleep(4 * protocol.STALLED)
+    time.sleep(4 * TIMING.http_stalled)
     received = 0
     client.settimeout(PATIENCE)
     with contextlib.suppress(ConnectionError):
@@ -125,11 +126,9 @@ def test_requests_that_keep_their_places_do_not_take_all(quick: jumpmq.RunningBr
     assert [status(quick) for _ in range(5)] == [200] * 5
 
 
-def test_of_the_address_with_most_the_user_with_most_loses_first(
-    quick: jumpmq.RunningBroker, dial: Dial, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("quick", [replace(TIMING, http_grace=PATIENCE)], indirect=True)
+def test_of_the_address_with_most_the_user_with_most_loses_first(quick: jumpmq.RunningBroker, dial: Dial) -> None:
     """The address with most requests loses the longest idle request of its user with most requests."""
-    monkeypatch.setattr(protocol, "GRACE", PATIENCE)
     for user in ("many", "few"):
         url = f"http://127.0.0.1:{quick.http_port}/api/users/{user}"
         wanted = {"password": user, "tags": "administrator"}
@@ -146,10 +145,10 @@ def test_of_the_address_with_most_the_user_with_most_loses_first(
     few = [asking("few") for _ in range(5)]
     many = [asking("many") for _ in range(15)]
     for progressing in (few, many, many[1:]):
-        time.sleep(2 * protocol.LOOK_INTERVAL)
+        time.sleep(2 * TIMING.http_look)
         for one in progressing:
             one.sendall(b" " * 20_000)
-    time.sleep(2 * protocol.LOOK_INTERVAL)
+    time.sleep(2 * TIMING.http_look)
     assert status(quick) == 200
     assert [is_closed(one) for one in many] == [True] + [False] * 14
     assert not any(is_closed(one) for one in few)

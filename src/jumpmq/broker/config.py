@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
+from jumpmq.broker.timing import BROKER_TIMING, BrokerTiming
 
 OTHER_HOMES = "homes"
 """Subdirectory of the data directory for all homes except the first."""
@@ -90,6 +91,7 @@ class Config:
             :mod:`~jumpmq.broker.telemetry.spans`.
         write_backlog: octets waiting for the disk above which publishers are not read; limited to an eighth of the
             memory limit.
+        timing: time limits of clients and intervals of checks; not a setting of the command line.
     """
 
     host: str = "localhost"
@@ -151,6 +153,7 @@ class Config:
     key_sketches: str = "on"
     otlp_endpoint: str | None = None
     write_backlog: int = 192 << 20
+    timing: BrokerTiming = BROKER_TIMING
 
     @property
     def process(self) -> str:

@@ -33,10 +33,10 @@ class Listening:
 
     def __init__(self, services: Services, connections: set[Connection]) -> None:
         self.listeners: list[Listener] = []
-        self.certificates = CertificateWatch()
         self._services = services
         self._connections = connections
         config = services.config
+        self.certificates = CertificateWatch(config.timing.certificates)
         wants_processes = config.tls is not None and config.tls_port is not None and config.tls_processes
         # The processes that do TLS for AMQP clients; None if this process does.
         self._tls_processes = (

@@ -81,7 +81,8 @@ class BrokerParts:
         self.spans = None if self.config.otlp_endpoint is None else Spans(self.config.otlp_endpoint, self.node)
         self.uploads = Uploads(self.memory)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, opened.disk_free_limit)
-        self._upkeep = Upkeep(self.turns)  # periodic maintenance of queues, and long work in steps
+        # Periodic maintenance of queues, and long work in steps.
+        self._upkeep = Upkeep(self.turns, self.config.timing.failed_maintenance)
         pause = self.pause
         self.dead_letters = DeadLetters(
             self._upkeep, self.memory, peers.sender, peers.outbox, lambda: pause.active, self.spans
@@ -104,7 +105,7 @@ class BrokerParts:
         if self.store is not None:
             self.store.name_queues(self._queue_name)
         self.authorization = Authorization(self.topology)
-        self.authenticator = Authenticator(self.topology, _tokens(self.config))
+        self.authenticator = Authenticator(self.topology, _tokens(self.config), self.config.timing.refusal)
         self.ring_traffic = RingTraffic(self.topology)
         self.reader_groups = ReaderGroups(self)
         self.consumer_groups = ConsumerGroups(

@@ -220,7 +220,7 @@ class History:
         self.hosts = Track(HOSTS)
         self.nodes: dict[str, Track] = {broker.node: Track(NODE)}
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
-        self._past = {kind: past.Past(kind) for kind in past.COUNTED}
+        self._past = {kind: past.Past(kind, broker.config.timing.past_sample) for kind in past.COUNTED}
         self._events: deque[HistoryEvent] = deque([HistoryEvent(time.time(), "", "the broker started")], MAX_EVENTS)
         broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)

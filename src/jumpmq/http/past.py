@@ -15,9 +15,6 @@ from jumpmq.http.rates import Sample
 
 T = TypeVar("T")
 
-EVERY = 60.0
-"""Seconds between samples."""
-
 KEPT = 1440
 """Maximum number of samples of an object: a day."""
 
@@ -57,10 +54,12 @@ class Past:
 
     Args:
         kind: a key of :data:`COUNTED`.
+        every: seconds between two samples.
         kept: maximum number of samples of an object.
     """
 
-    def __init__(self, kind: str, kept: int = KEPT) -> None:
+    def __init__(self, kind: str, every: float, kept: int = KEPT) -> None:
+        self._every = every
         self._kept = kept
         self.columns = COLUMNS[kind]
         self._most = MOST[kind]
@@ -75,11 +74,11 @@ class Past:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + EVERY
+        self._next = now + self._every
         at, width = int(time.time()), 1 + len(self.columns)
         async for number, sample in slices.through(list(found.items())):
             rows = self._samples.get(number)
-            changed = at - sample.since < EVERY
+            changed = at - sample.since < self._every
             if rows is None:
                 waits = self._levels and any(sample.counts[-self._levels :])
                 if not (waits or (changed and any(sample.counts))):

@@ -5,33 +5,25 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jumpmq.broker.connection.closed import CLOSED
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http.admission import Admission
 from jumpmq.http.places import Places
 
-REQUEST_TIMEOUT = 20.0
-"""Maximum time from the opening of a connection, or from the first octet of a later request, to the end of the head, in
-seconds.
-"""
+if TYPE_CHECKING:
+    import uvicorn
+    from uvicorn.server import ServerState
 
 KEEP_ALIVE = 75
 """Maximum idle time between two requests, in seconds."""
 
-GRACE = 15.0
-"""Seconds of a body or answer before the client's rate counts."""
-
 LEAST_RATE = 1000
 """Minimum rate at which a client must send a body, in octets per second, on average."""
-
-STALLED = 30.0
-"""Maximum seconds in which a client reads nothing of a waiting answer."""
-
-LOOK_INTERVAL = 1.0
-"""Seconds between checks of a request in progress."""
 
 MAX_CONNECTIONS = 1000
 SHARE_OF_FILES = 0.25
@@ -87,6 +79,9 @@ class BoundedProtocol(H11Protocol):
 
     A request begins when admitted (:mod:`~jumpmq.http.admission`), and not before the client has read most of the
     previous answer.
+
+    Args:
+        timing: time limits of the client.
     """
 
     waiting_since = 0.0
@@ -102,6 +97,12 @@ class BoundedProtocol(H11Protocol):
     _asks = False  # True if received data waits for admission
     _answered = False  # True if a request was answered
     _unread = 0  # octets of answers not read by the client at the last check
+
+    def __init__(
+        self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], timing: BrokerTiming
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._timing = timing
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -169,10 +170,10 @@ class BoundedProtocol(H11Protocol):
             self._stop_watch()
             self.waiting_since = 0.0
             if self._look_timer is None:
-                self._look_timer = self.loop.call_later(LOOK_INTERVAL, self._look)
+                self._look_timer = self.loop.call_later(self._timing.http_look, self._look)
         elif self._deadline is None:
             self.waiting_since = self.loop.time()
-            self._deadline = self.loop.call_later(REQUEST_TIMEOUT, self.transport.abort)
+            self._deadline = self.loop.call_later(self._timing.http_head, self.transport.abort)
 
     def _stop_watch(self) -> None:
         if self._deadline is not None:
@@ -187,12 +188,12 @@ class BoundedProtocol(H11Protocol):
             self.progress_at = now
         self._unread = unread
         answering = self.cycle is not None and not self.cycle.response_complete
-        wanted = LEAST_RATE * (now - self._body_since - GRACE)
+        wanted = LEAST_RATE * (now - self._body_since - self._timing.http_grace)
         trickles = answering and self.cycle.more_body and not self.flow.read_paused and self._received < wanted
-        if trickles or (unread and now - self.progress_at > STALLED):
+        if trickles or (unread and now - self.progress_at > self._timing.http_stalled):
             self.transport.abort()
         elif answering or unread:
-            self._look_timer = self.loop.call_later(LOOK_INTERVAL, self._look)
+            self._look_timer = self.loop.call_later(self._timing.http_look, self._look)
 
     @property
     def _door(self) -> Door:
@@ -228,7 +229,7 @@ class BoundedProtocol(H11Protocol):
     def _slow_of(self, found: list[BoundedProtocol]) -> list[BoundedProtocol]:
         """Return an address's connections that may be closed in spite of progress."""
         is_own = bool(found) and found[0]._address == self._address
-        before = self.loop.time() - (LOOK_INTERVAL if is_own else 0.0)
+        before = self.loop.time() - (self._timing.http_look if is_own else 0.0)
         slow = [one for one in found if one.progress_at <= before]
         kept = [one for one in slow if one._is_kept]
         return slow if len(kept) > connection_limit() * SHARE_KEPT else [one for one in slow if not one._is_kept]

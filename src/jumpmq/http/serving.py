@@ -6,7 +6,8 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import uvicorn
@@ -44,7 +45,7 @@ def server(
             proxy_headers=False,
             ws="none",
             server_header=False,
-            http=BoundedProtocol,
+            http=cast(type[BoundedProtocol], partial(BoundedProtocol, timing=broker.config.timing)),
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=1,
         )

@@ -3,6 +3,7 @@
 import contextlib
 import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -25,7 +26,7 @@ from tests.wire import (
 
 import jumpmq
 from jumpmq import RunningBroker
-from jumpmq.broker.connection import connection as broker_connection
+from jumpmq.broker.timing import BROKER_TIMING, BrokerTiming
 from jumpmq.cli.certificates import Certificates, make_certificates
 
 CLOSE_OK = marshal(Connection.CloseOk(), 0)
@@ -40,20 +41,35 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
+@contextlib.contextmanager
+def serving(directory: Path, certificates: Certificates, timing: BrokerTiming) -> Iterator[RunningBroker]:
+    server, key = certificates.server, certificates.server_key
+    with jumpmq.running(data_dir=directory, timing=timing, tls_cert=server, tls_key=key) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[RunningBroker]:
-    directory = tmp_path_factory.mktemp("broker")
-    with jumpmq.running(data_dir=directory, tls_cert=certificates.server, tls_key=certificates.server_key) as running:
+    with serving(tmp_path_factory.mktemp("broker"), certificates, BROKER_TIMING) as running:
         yield running
 
 
 @pytest.fixture(params=["plain", "tls"])
-def log_in(request: pytest.FixtureRequest, broker: RunningBroker, certificates: Certificates) -> Login:
+def encryption(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def opening(broker: RunningBroker, certificates: Certificates, encryption: str) -> WireConnection:
+    """Open a connection, with TLS or without."""
+    if encryption == "plain":
+        return login(broker.port)
+    return login(broker.tls_port, tls=ssl.create_default_context(cafile=certificates.ca))
+
+
+@pytest.fixture
+def log_in(broker: RunningBroker, certificates: Certificates, encryption: str) -> Login:
     """Opens a connection, with TLS or without."""
-    if request.param == "plain":
-        return lambda: login(broker.port)
-    context = ssl.create_default_context(cafile=certificates.ca)
-    return lambda: login(broker.tls_port, tls=context)
+    return lambda: opening(broker, certificates, encryption)
 
 
 @pytest.fixture
@@ -146,11 +162,13 @@ def test_a_closed_connection_is_shown_until_its_socket_is(log_in: Login, broker:
 
 @pytest.mark.parametrize("whose", ["client", "broker"])
 def test_who_leaves_its_socket_open_after_a_close_has_a_time_limit(
-    log_in: Login, monkeypatch: pytest.MonkeyPatch, whose: str
+    tmp_path: Path, certificates: Certificates, encryption: str, whose: str
 ) -> None:
-    assert broker_connection.CLOSE_TIMEOUT == 30
-    monkeypatch.setattr(broker_connection, "CLOSE_TIMEOUT", 0.5)
-    with log_in() as connection:
+    assert BROKER_TIMING.close == 30
+    with (
+        serving(tmp_path, certificates, BrokerTiming(close=0.5)) as broker,
+        opening(broker, certificates, encryption) as connection,
+    ):
         if whose == "client":
             connection.send_method(0, CLOSE)
             read_until_close_ok(connection, b"")
@@ -159,10 +177,9 @@ def test_who_leaves_its_socket_open_after_a_close_has_a_time_limit(
         assert connection.closed_by_broker
 
 
-def test_who_does_not_log_in_has_a_time_limit(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert broker_connection.HANDSHAKE_TIMEOUT == 10
-    monkeypatch.setattr(broker_connection, "HANDSHAKE_TIMEOUT", 0.5)
-    with dial(broker.port) as connection:
+def test_who_does_not_log_in_has_a_time_limit() -> None:
+    assert BROKER_TIMING.handshake == 10
+    with jumpmq.running(timing=BrokerTiming(handshake=0.5)) as broker, dial(broker.port) as connection:
         with contextlib.suppress(Hangup, OSError):  # on a slow machine the connection has ended before
             connection.send(PROTOCOL_HEADER)
             connection.expect(Connection.Start)

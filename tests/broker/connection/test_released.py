@@ -12,8 +12,8 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq import RunningBroker
-from jumpmq.broker.connection import listeners
 from jumpmq.broker.security import certificates
+from jumpmq.broker.timing import BrokerTiming
 
 COUNT = 20
 
@@ -52,8 +52,7 @@ def test_a_closed_connection_is_released(broker: RunningBroker, no_collections: 
 def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few TLS sessions are kept of clients with TLS 1.2, without tickets, that close cleanly."""
     monkeypatch.setattr(certificates, "MOST_SESSIONS", 10)
-    monkeypatch.setattr(listeners, "WATCH_INTERVAL", 0.1)
-    with jumpmq.running(tls=True) as broker:
+    with jumpmq.running(tls=True, timing=BrokerTiming(certificates=0.1)) as broker:
         context = ssl.create_default_context(cafile=broker.tls_ca)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_TICKET

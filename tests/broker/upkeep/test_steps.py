@@ -28,6 +28,7 @@ from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.connection.connection import DELETED_AT_ONCE
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.broker.upkeep import upkeep
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import Change, ChangePrincipal, DeleteQueue, Pending, Topology
@@ -251,7 +252,7 @@ def test_what_is_too_long_is_dead_lettered_in_steps_and_in_order(channel: WireCh
 
 
 def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: WireChannel, unique: Name
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unique: Name
 ) -> None:
     bad, trim = unique("bad"), ClassicQueue.trim
 
@@ -261,16 +262,18 @@ def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
         trim(queue, now)
 
     monkeypatch.setattr(ClassicQueue, "trim", fail)
-    monkeypatch.setattr(upkeep, "RETRY_INTERVAL", 0.02)
-    grave = channel.queue(unique("grave"))
-    to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave, "x-message-ttl": 30}
-    channel.queue(bad, arguments={"x-message-ttl": 10})
-    good = channel.queue(unique("good"), arguments=to_grave)
-    channel.consume(grave, no_ack=True)
-    channel.publish("", bad, b"stays")
-    for number in range(5):
-        channel.publish("", good, b"%d" % number)
-        assert channel.next().body == b"%d" % number
+    timing = BrokerTiming(failed_maintenance=0.02)
+    with jumpmq.running(timing=timing) as broker, login(broker.port) as connection:
+        channel = connection.channel()
+        grave = channel.queue(unique("grave"))
+        to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave, "x-message-ttl": 30}
+        channel.queue(bad, arguments={"x-message-ttl": 10})
+        good = channel.queue(unique("good"), arguments=to_grave)
+        channel.consume(grave, no_ack=True)
+        channel.publish("", bad, b"stays")
+        for number in range(5):
+            channel.publish("", good, b"%d" % number)
+            assert channel.next().body == b"%d" % number
     assert len([one for one in caplog.records if "the maintenance of" in one.message]) == 1
 
 

@@ -18,13 +18,22 @@ from tests.http.site.windows import window
 from tests.waiting import until
 
 import jumpmq
-from jumpmq.http.warnings import outages, watch
+from jumpmq.broker.timing import BrokerTiming
+from jumpmq.http.warnings.outages import CLIENTS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jumpmq.RunningBroker]:
+    """A broker whose warnings end soon, with short observations of publishing."""
+    timing = BrokerTiming(held_warning=0.5, outage=3.0, before_outage=6.0)
+    with jumpmq.running(data_dir=tmp_path_factory.mktemp("page") / "data", timing=timing) as running:
+        yield running
 
 
 def cause(site: Site, kind: str) -> Locator:
@@ -42,10 +51,7 @@ def unfolded(site: Site, kind: str) -> Locator:
     return line
 
 
-def test_what_waits_without_inflow_is_told_until_it_is_gone(
-    api: API, channel: BlockingChannel, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "HELD", 0.5)
+def test_what_waits_without_inflow_is_told_until_it_is_gone(api: API, channel: BlockingChannel, site: Site) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave", "x-message-ttl": 0}
     channel.queue_declare("grave", durable=True)
     channel.queue_declare("mortal", durable=True, arguments=dead)
@@ -66,14 +72,12 @@ def test_what_waits_without_inflow_is_told_until_it_is_gone(
 
 
 def test_that_all_clients_went_at_once_and_that_publishing_stopped(
-    api: API, broker: jumpmq.RunningBroker, site: Site, monkeypatch: pytest.MonkeyPatch
+    api: API, broker: jumpmq.RunningBroker, site: Site
 ) -> None:
-    monkeypatch.setattr(outages, "SILENT", 3.0)
-    monkeypatch.setattr(outages, "BEFORE", 6.0)
     with contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(pika.BlockingConnection(pika.URLParameters(broker.amqp_url)))
-            for _ in range(outages.CLIENTS + 1)
+            for _ in range(CLIENTS + 1)
         ]
         channel = clients[0].channel()
         channel.queue_declare("fed")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from jumpmq.broker.timing import BROKER_TIMING
 from jumpmq.http.warnings.outages import TOLD, Outages
 
 
@@ -13,7 +14,7 @@ def told(outages: Outages) -> list[tuple[str, str]]:
 
 def after(rates: Iterable[int], connections: Iterable[int]) -> tuple[Outages, int, float]:
     """State after a message rate and a number of connections per second."""
-    outages, published, now = Outages(), 0, 1000.0
+    outages, published, now = Outages(BROKER_TIMING), 0, 1000.0
     for rate, count in zip(rates, connections, strict=True):
         published += rate
         now += 1

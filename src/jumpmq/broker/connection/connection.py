@@ -54,13 +54,6 @@ log = logging.getLogger(__name__)
 FLOODED_AT = 16 << 20
 """Octets waiting for a client that sends requests without reading answers, before reading from the client stops."""
 
-HANDSHAKE_TIMEOUT = 10.0
-"""Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
-
-CLOSE_TIMEOUT = 30.0
-"""Seconds for a client to answer ``connection.close``, or to close the socket after its own ``connection.close`` was
-answered (RabbitMQ's ``CLOSING_TIMEOUT``)."""
-
 DELETED_AT_ONCE = 50
 """Exclusive queues deleted per slice."""
 
@@ -174,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         server_host, server_port = origin.server
         self.tls = origin.tls
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
-        self._set_deadline(HANDSHAKE_TIMEOUT)
+        self._set_deadline(self._services.config.timing.handshake)
         self._connections.add(self)
         if self._handed is not None:
             self._go_on(self._handed)
@@ -327,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol.close_channel(channel.number, error, method)
 
     def fail(self, failed: Failed) -> None:
-        """Close the connection with an error; the client has :data:`CLOSE_TIMEOUT` to answer."""
+        """Close the connection with an error; the client has ``timing.close`` to answer."""
         if self.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED):
             return
         log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
@@ -337,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         self._services.alarms.forget(self)
         self.reading.resume(Wait.ALARM)  # to read the client's close-ok
         self._turns.write_soon(self)
-        self._set_deadline(CLOSE_TIMEOUT)
+        self._set_deadline(self._services.config.timing.close)
 
     def _close_channels(self) -> None:
         """Close all channels and delete the exclusive queues."""
@@ -454,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._answers_close:
             self._answers_close = False
             self.send(0, m.ConnectionCloseOk())
-            self._set_deadline(CLOSE_TIMEOUT)
+            self._set_deadline(self._services.config.timing.close)
 
     @property
     def state(self) -> str:

@@ -36,9 +36,6 @@ TLS_TIMEOUT = 10.0
 FULL_PAUSE = 1.0
 """Seconds until clients are accepted again after a failure, for example with too many open files."""
 
-WATCH_INTERVAL = 5.0
-"""Seconds between checks of the certificates' files."""
-
 REFUSALS_INTERVAL = 10.0
 """Seconds between log lines about refused connections."""
 
@@ -272,9 +269,14 @@ class Listener:
 
 
 class CertificateWatch:
-    """Renews the certificates of listeners when their files change, or on request."""
+    """Renews the certificates of listeners when their files change, or on request.
 
-    def __init__(self) -> None:
+    Args:
+        interval: seconds between two checks of the files.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
         self._listeners: list[Listener] = []
         self._watch: asyncio.Task[None] | None = None
 
@@ -297,7 +299,7 @@ class CertificateWatch:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_INTERVAL)
+            await asyncio.sleep(self._interval)
             await self._renew([listener for listener in self._listeners if listener.is_outdated])
             for listener in self._listeners:
                 if listener.keeps_many_sessions:

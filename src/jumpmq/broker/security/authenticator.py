@@ -16,6 +16,7 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.login_throttle import LoginThrottle
 from jumpmq.broker.security.passwords import hash_password, verify_password
 from jumpmq.broker.security.tokens import InvalidToken, Tokens, looks_like_token
+from jumpmq.broker.timing import BROKER_TIMING
 from jumpmq.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -24,10 +25,6 @@ T = TypeVar("T")
 
 THREADS = 2
 """Number of passwords verified at once; a password takes some 20 ms of a core and 19 MB."""
-
-REFUSAL_TIME = 0.5
-"""Seconds from a login to its refusal. Every refusal takes this time or a multiple of it, for any reason: the
-verification for an unknown user would otherwise be faster."""
 
 
 class _Verified(NamedTuple):
@@ -50,11 +47,17 @@ class Authenticator:
     A verified password is cached as a digest, with a key of this process. So the next logins of its user need no
     computation of the hash, neither with the correct nor with a wrong password.
 
+    Args:
+        refusal_time: seconds from a login to its refusal, or a multiple of this time.
+
     Attributes:
         attempts: number of logins, by RabbitMQ's name of the protocol: ``amqp091``, ``http``.
     """
 
-    def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self, topology: Topology, tokens: Tokens | None = None, refusal_time: float = BROKER_TIMING.refusal
+    ) -> None:
+        self._refusal_time = refusal_time
         self._topology = topology  # has the users
         self._tokens = tokens  # reads tokens; None if tokens are not accepted
         self._key = os.urandom(32)  # key of the cached digests
@@ -83,7 +86,7 @@ class Authenticator:
             return found
         self.count(protocol, False)
         self._throttle.failed(user, peer_host)
-        await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
+        await asyncio.sleep(self._refusal_time - (loop.time() - began) % self._refusal_time)
         return None
 
     async def renew(self, user: Principal, token: str) -> Principal | None:

@@ -29,18 +29,17 @@ SLICE = 0.003
 LATE = 0.5
 """Maximum delay of a timer in a busy process, in seconds; after a longer delay, the machine was suspended meanwhile."""
 
-RETRY_INTERVAL = 10.0
-"""Seconds until the retry of a queue's failed maintenance."""
-
 
 class Upkeep:
     """The maintenance of a broker, in the running event loop.
 
     Args:
         turns: event-loop iterations of the broker; each time slice is one.
+        retry: seconds until the retry of a queue's failed maintenance.
     """
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, retry: float) -> None:
+        self._retry = retry
         self._on_lease_end: Callable[[Queue], None] = lambda queue: None  # called with a queue unused for its lease
         self._turns = turns
         self._loop = asyncio.get_running_loop()  # source of timers
@@ -132,8 +131,8 @@ class Upkeep:
         except Exception:
             if queue.id not in self._failed:
                 self._failed.add(queue.id)
-                log.exception("the maintenance of %r failed; retry every %.0f s", queue, RETRY_INTERVAL)
-            queue.wake(clock.now() + RETRY_INTERVAL)
+                log.exception("the maintenance of %r failed; retry every %.0f s", queue, self._retry)
+            queue.wake(clock.now() + self._retry)
 
     def _step(self) -> None:
         subject, steps = self._work.popleft()

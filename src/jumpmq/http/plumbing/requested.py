@@ -40,9 +40,6 @@ MAX_BODY = 1 << 20
 MAX_LONG_BODY = 16 << 20
 """Maximum size of definitions, and of a message to publish, in octets."""
 
-BODY_TIMEOUT = 30.0
-"""Maximum time between two parts of a body, in seconds."""
-
 NO_CONNECTION = ""
 """Connection name for requests to the topology. Requests have no connection, so exclusive queues are locked."""
 
@@ -312,15 +309,15 @@ async def _read(request: Request, octets: bytearray) -> dict[str, Any]:
 async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
     """Read the body, and charge the memory account for the received octets."""
     octets = bytearray()
-    parts = aiter(request.stream())
+    parts, timeout = aiter(request.stream()), broker(request).config.timing.http_part
     while True:
         try:
-            async with asyncio.timeout(BODY_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 octets += await anext(parts)
         except StopAsyncIteration:
             return octets
         except TimeoutError:
-            raise BadRequest(f"no further part of the body arrived for {BODY_TIMEOUT:.0f} seconds") from None
+            raise BadRequest(f"no further part of the body arrived for {timeout:.0f} seconds") from None
         charges.set("unfinished", len(octets))
         if len(octets) > most:
             raise BadRequest(f"the body is longer than {most} octets")

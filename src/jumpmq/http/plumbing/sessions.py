@@ -37,9 +37,6 @@ COOKIE = "jumpmq_session"
 HEADER = "X-JumpMQ-Page"
 """Header of the page's requests, with any value."""
 
-LIFETIME = 8 * 3600.0
-"""Lifetime of a session, in seconds."""
-
 MAX_SESSIONS = 10_000
 MAX_OF_USER = 50
 """Maximum number of sessions per user; beyond the maximum, the oldest session ends."""
@@ -62,17 +59,22 @@ class _Session:
 
 
 class Sessions:
-    """The open sessions of a broker's page."""
+    """The open sessions of a broker's page.
+
+    Attributes:
+        lifetime: seconds from the begin of a session to its end.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.lifetime = broker.config.timing.page_session
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         directory = broker.config.data_dir
         self._file = None if directory is None else directory / FILE
         self._writing: asyncio.Task[None] | None = None
         self._is_dirty = False  # True if the file is not up to date
         if self._file is not None:
-            self._sessions.update(_read(self._file))
+            self._sessions.update(_read(self._file, self.lifetime))
 
     def open(self, user: Principal) -> str:
         """Open a session for an authenticated user; return the cookie's value."""
@@ -82,7 +84,7 @@ class Sessions:
             del self._sessions[key]
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        self._sessions[_key(token)] = _Session(user, self._password_hash(user), time.time() + LIFETIME)
+        self._sessions[_key(token)] = _Session(user, self._password_hash(user), time.time() + self.lifetime)
         self._keep()
         return token
 
@@ -126,7 +128,7 @@ class Sessions:
             if session is None:
                 continue
             now = time.time()  # setting the clock back must not extend a session
-            if now < session.until <= now + LIFETIME and self._is_same(session):
+            if now < session.until <= now + self.lifetime and self._is_same(session):
                 return session.user
             del self._sessions[key]
         return None
@@ -153,13 +155,13 @@ def _replace(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
+def _read(file: Path, lifetime: float) -> Iterator[tuple[bytes, _Session]]:
     """Yield the sessions in a file; none for a damaged file, so that users must log in again."""
     now = time.time()
     try:
         entries: Any = json.loads(file.read_text())
         for key, user, password_hash, until in entries:
-            if now < until <= now + LIFETIME:
+            if now < until <= now + lifetime:
                 yield bytes.fromhex(key), _Session(Principal(str(user)), str(password_hash), float(until))
     except FileNotFoundError:
         return
@@ -167,10 +169,10 @@ def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
         log.warning("cannot read %s, and users of the page must log in again: %s", file, error)
 
 
-def set_cookie(token: str, secure: bool) -> str:
-    """Return the header ``Set-Cookie`` to begin a session, or with an empty token to end the session."""
-    age = int(LIFETIME) if token else 0
-    return f"{COOKIE}={token}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")
+def set_cookie(token: str, lifetime: float, secure: bool) -> str:
+    """Return the header ``Set-Cookie`` to begin a session for some seconds, or with 0 seconds to end the session."""
+    cookie = f"{COOKIE}={token}; Path=/; Max-Age={int(lifetime)}; HttpOnly; SameSite=Strict"
+    return cookie + ("; Secure" if secure else "")
 
 
 def _tokens(headers: Headers) -> Iterator[str]:

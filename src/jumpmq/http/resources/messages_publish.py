@@ -381,21 +381,22 @@ async def _octets(request: Request, upload: Upload, charges: Charges) -> bytearr
     """
     octets, parts = bytearray(), aiter(request.stream())
     alarms, clock = requested.broker(request).alarms, asyncio.get_running_loop().time
-    until = clock() + requested.BODY_TIMEOUT
+    timeout = requested.broker(request).config.timing.http_part
+    until = clock() + timeout
     while True:
         try:
-            async with asyncio.timeout(requested.BODY_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 octets += await anext(parts)
         except StopAsyncIteration:
             return octets
         except TimeoutError:
-            raise BadRequest(f"no further part of the body arrived for {requested.BODY_TIMEOUT:.0f} seconds") from None
+            raise BadRequest(f"no further part of the body arrived for {timeout:.0f} seconds") from None
         upload.received = len(octets)
         charges.set("unfinished", len(octets))
         if len(octets) > MAX_OCTETS:
             raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")
         if not alarms.active:
-            until = clock() + requested.BODY_TIMEOUT
+            until = clock() + timeout
         elif clock() > until:
             raise Blocked(f"the broker is {alarms.reason}, and the body arrives slowly: publish again later")
 

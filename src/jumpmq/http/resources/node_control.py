@@ -19,7 +19,9 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.schema.shapes import BOOLEAN, Shape, one_of
 
-SECRET = {"default_pass", "etcd"}
+HIDDEN = {"default_pass", "etcd", "timing"}
+"""Fields of the configuration with secrets, and the field that is no setting."""
+
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
 NO_LEVEL = logging.CRITICAL + 1
 
@@ -34,7 +36,7 @@ async def environment(request: Request) -> Response:
     shown: dict[str, Any] = {}
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name not in SECRET:
+        if field.name not in HIDDEN:
             shown[field.name.replace("_", "-")] = str(value) if isinstance(value, Path) else value
     return answer_object(request, shown)
 

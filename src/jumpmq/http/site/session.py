@@ -55,7 +55,9 @@ async def log_in(request: Request) -> Response:
         return refused(str(error))
     audit.record("login", user=principal.name, mechanism="page", address=peer)
     answered = answer(_shown(request, found))
-    answered.headers["Set-Cookie"] = set_cookie(_sessions(request).open(principal), request.url.scheme == "https")
+    sessions = _sessions(request)
+    is_secure = request.url.scheme == "https"
+    answered.headers["Set-Cookie"] = set_cookie(sessions.open(principal), sessions.lifetime, is_secure)
     return answered
 
 
@@ -65,7 +67,7 @@ async def log_out(request: Request) -> Response:
         return foreign_page()
     _sessions(request).close(request.headers)
     await _sessions(request).written()  # a restart must not restore the ended session
-    cookie = set_cookie("", request.url.scheme == "https")
+    cookie = set_cookie("", 0, request.url.scheme == "https")
     return Response(status_code=204, headers={"Set-Cookie": cookie})
 
 

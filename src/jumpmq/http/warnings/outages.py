@@ -8,18 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jumpmq.broker.timing import BrokerTiming
 from jumpmq.http.warnings.warning import Warning
 
 if TYPE_CHECKING:
     from jumpmq.http.rates import Rates
-
-SILENT = 15.0
-"""Seconds without a publish after which publishing counts as stopped."""
-
-BEFORE = 60.0
-"""Observed seconds before a stop. Publishing must have lasted at least half of this time, without a pause longer than a
-sixth of it.
-"""
 
 FAST = 10.0
 """Minimum rate before a stop, in messages per second. At lower rates a stop is nothing unusual."""
@@ -59,9 +52,14 @@ class _Outage:
 
 
 class Outages:
-    """Detects sudden ends of traffic. Call :meth:`note` after each reading of the metrics."""
+    """Detects sudden ends of traffic. Call :meth:`note` after each reading of the metrics.
 
-    def __init__(self) -> None:
+    Args:
+        timing: the times ``outage`` and ``before_outage``.
+    """
+
+    def __init__(self, timing: BrokerTiming) -> None:
+        self._silent, self._before = timing.outage, timing.before_outage
         self._points: deque[_Point] = deque()
         self._publishing: _Outage | None = None
         self._clients: _Outage | None = None
@@ -79,7 +77,7 @@ class Outages:
         if self._points and now - self._points[-1].at < APART:
             return
         self._points.append(_Point(now, published, connections))
-        while now - self._points[0].at > SILENT + BEFORE:
+        while now - self._points[0].at > self._silent + self._before:
             self._points.popleft()
         self._publishing = self._publishing_at(now)
         self._clients = self._clients_at(now)
@@ -89,7 +87,7 @@ class Outages:
         if known is not None:
             return None if last.published > known.published or now - known.at > TOLD else known
         moved = [one for one in self._points if one.published < last.published]
-        if not moved or now - moved[-1].at < SILENT or moved[-1].at - moved[0].at < BEFORE * 0.5:
+        if not moved or now - moved[-1].at < self._silent or moved[-1].at - moved[0].at < self._before * 0.5:
             return None
         counts = [one.published for one in moved]
         step = max(1, len(counts) // 6)

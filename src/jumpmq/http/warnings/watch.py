@@ -25,9 +25,6 @@ from jumpmq.topology.definitions import QueueDefinition
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
-HELD = 10.0
-"""Seconds during which a warning stays after the last detection."""
-
 LOOK_EVERY = 5.0
 """Minimum interval of checks without a request, in seconds. These checks detect the start of a warning."""
 
@@ -44,8 +41,9 @@ class _Known:
 class Watch:
     """The current warnings, with the time of their first detection. The order is stable: alarms first, then by age.
 
-    A warning remains for :data:`HELD` seconds after its last detection, so that a value near a limit does not make the
-    warning flicker. Checks run after some readings of :class:`~jumpmq.http.rates.Rates`, and at each request.
+    A warning remains for ``timing.held_warning`` seconds after its last detection, so that a value near a limit does
+    not make the warning flicker. Checks run after some readings of :class:`~jumpmq.http.rates.Rates`, and at each
+    request.
 
     Attributes:
         absences: the homes that do not answer.
@@ -58,7 +56,7 @@ class Watch:
         self._next = 0.0  # time of the next check without a request, by the monotonic clock
         self.absences = Absences(broker, rates)
         self._trends = Trends()
-        self._outages = Outages()
+        self._outages = Outages(broker.config.timing)
         rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
@@ -83,16 +81,15 @@ class Watch:
         for one in found:
             known = self._known.setdefault(one.identity, _Known(one, now, now))
             known.warning, known.last = one, now
-        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= _held(one.warning)}
+        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= self._held(one.warning)}
         ordered = sorted(self._known.items(), key=lambda item: (item[1].warning.severity, item[1].since, item[0]))
         return [(one.warning, one.since) for _, one in ordered]
 
-
-def _held(warning: Warning) -> float:
-    """Return the seconds that a warning stays after its last detection: 0 for absent processes, whose state does not
-    flicker.
-    """
-    return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
+    def _held(self, warning: Warning) -> float:
+        """Return the seconds that a warning stays after its last detection: 0 for absent processes, whose state does
+        not flicker.
+        """
+        return 0.0 if warning.kind in ("node-down", "worker-down") else self._broker.config.timing.held_warning
 
 
 async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
