@@ -21,7 +21,8 @@ from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener, connection_limit
-from jumpmq.broker.consumer_groups.live import ConsumerGroups
+from jumpmq.broker.consumer_groups.group import Partition
+from jumpmq.broker.consumer_groups.live import ConsumerGroups, LiveGroup
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.figures.of_connections import (
     channel_figures,
@@ -33,7 +34,7 @@ from jumpmq.broker.figures.of_connections import (
     peer_of,
     unsettled,
 )
-from jumpmq.broker.figures.of_groups import group_figures
+from jumpmq.broker.figures.of_groups import group_figures, unit_supply
 from jumpmq.broker.figures.of_queues import (
     consumer_figures,
     consumer_id,
@@ -70,6 +71,7 @@ from jumpmq.broker.figures.values import (
     QueueFigures,
     ReaderFigures,
     RingTrafficFigures,
+    UnitSupply,
 )
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.peers import Peers
@@ -222,6 +224,29 @@ class HomeFigures:
         """Return the consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [group_figures(one) async for one in self._broker.slices.through(found)]
+
+    def unit_supply(self, queue: Queue, slot: int | None = None) -> UnitSupply | None:
+        """Return the state of the deliveries of a local queue, or of one slot, to the consumer group of the queue; None
+        for a queue without a consumer group.
+        """
+        live = queue.consumer_group
+        return unit_supply(live, Partition(queue.name, queue.id, slot)) if isinstance(live, LiveGroup) else None
+
+    def stream_supplies(self, queue: Queue) -> list[UnitSupply]:
+        """Return the state of the deliveries of a local stream to each consumer group with members that has not read
+        all messages.
+        """
+        offsets = queue.offsets
+        if offsets is None:
+            return []
+        behind = [one.group for one in offsets if one.ready(queue.next_seq)]
+        groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
+        return [unit_supply(live, Partition(queue.name, queue.id)) for live in groups]
+
+    def has_room(self, queue: Queue) -> bool:
+        """Return True if a consumer of a local queue can take messages: the single active one, if the queue has it."""
+        served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
+        return any(consumer.capacity() > 0 for consumer in served)
 
     async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
         """Return the ordering barriers of the queues of virtual hosts."""

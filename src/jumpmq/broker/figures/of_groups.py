@@ -10,7 +10,7 @@ from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.consumer_groups.group import GroupMember, Partition, PartitionPlace
 from jumpmq.broker.consumer_groups.live import GroupPrincipal, LiveGroup
 from jumpmq.broker.figures.of_connections import peer_of
-from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures
+from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures, UnitSupply
 from jumpmq.queues import clock
 from jumpmq.queues.slot_states import SlotFigures
 
@@ -88,4 +88,29 @@ def _unit_figures(
         unbound=unit.queue in live.unbound,
         offset=position.offset if position is not None else None,
         epoch=max(place.epoch, queue.owner_floor) if place.epoch else None,
+    )
+
+
+def unit_supply(live: LiveGroup, unit: Partition) -> UnitSupply:
+    """Return the state of a consumer group's deliveries from a queue or slot."""
+    group, now = live.group, asyncio.get_running_loop().time()
+    found = UnitSupply(live.name, gathers=group.state == "gathering")
+    place = group.places.get(unit)
+    if place is None:
+        return found
+    if place.draining_since is not None:
+        found, holder = found._replace(drains=True), place.holder
+        if isinstance(holder, GroupConsumer):
+            seconds = now - place.draining_since
+            found = found._replace(drained=(holder.tag, holder.connection_name, holder.held(unit), seconds))
+    if place.owner is None:
+        return found
+    found, session = found._replace(owner=place.owner.name), place.owner.session
+    if not isinstance(session, GroupConsumer):
+        return found._replace(away_for=max(0.0, place.owner.away_until - now))
+    return found._replace(
+        connection=session.connection_name,
+        has_room=session.capacity() > 0,
+        unacknowledged=session.unacknowledged,
+        prefetch=session.prefetch,
     )

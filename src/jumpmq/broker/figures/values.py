@@ -336,6 +336,35 @@ class ConsumerGroupFigures(NamedTuple):
     late_acknowledgements: int
 
 
+class UnitSupply(NamedTuple):
+    """Deliveries of a queue or slot to a consumer group.
+
+    Attributes:
+        group: name of the group.
+        gathers: True before the group's first assignment.
+        owner: name of the owning member; None without one.
+        drains: True while an earlier owner still holds messages.
+        drained: for such an owner with a consumer: tag, name of the connection, unsettled messages, seconds of the
+            drain; otherwise None.
+        away_for: seconds until an absent owner loses the queue or slot; None for a present owner.
+        connection: name of the owner's connection; None for an absent owner.
+        has_room: True if the owner can take messages.
+        unacknowledged: messages of the whole owner that are not settled.
+        prefetch: prefetch of the owner.
+    """
+
+    group: str
+    gathers: bool
+    owner: str | None = None
+    drains: bool = False
+    drained: tuple[str, str, int, float] | None = None
+    away_for: float | None = None
+    connection: str | None = None
+    has_room: bool = False
+    unacknowledged: int = 0
+    prefetch: int = 0
+
+
 class GroupOffsetFigures(NamedTuple):
     """Offset of a consumer group in a stream.
 

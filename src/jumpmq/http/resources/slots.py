@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel.group_consumer import GroupConsumer
-from jumpmq.broker.consumer_groups.group import Partition
-from jumpmq.broker.consumer_groups.live import LiveGroup
+from jumpmq.broker.figures.home import HomeFigures
+from jumpmq.broker.figures.values import UnitSupply
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -19,7 +17,6 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.explained_messages import formatted, where_it_is
 from jumpmq.queues import Queue
 from jumpmq.queues.fences import Fence, FencedMessages
-from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.slot_states import SlotFigures, SlotState
 from jumpmq.queues.slots import SlottedMessages
 
@@ -58,38 +55,41 @@ async def explain(request: Request) -> Response:
         if queue.retries is not None and (waits_for := queue.retries.resting.waiting_for(key)) is not None:
             first, due = waits_for
             return answer(found | {"reason": f"the key waits for a retry of message {first} at {formatted(due)}"})
+    home = requested.broker(request).home_figures
     asks_of_all = number is None if key is None else queue.slots is None
     if asks_of_all:
-        return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
+        return answer(found | {"reason": _why_queue(home, queue) or "messages are being delivered"})
     if queue.slots is None:
         raise BadRequest(f"queue '{queue.name}' has no slots")
     slot = queue.slots.slot_of(key) if key is not None else requested.number(request, "slot")
     if slot >= queue.slots.slots:
         raise BadRequest(f"queue '{queue.name}' has slots 0 to {queue.slots.slots - 1}, not {slot}")
     figures = queue.slots.states.figures_of(slot)
-    reason = _why_slot(queue, figures) or _in_turn(queue.slots, slot)
+    reason = _why_slot(home, queue, figures) or _in_turn(queue.slots, slot)
     return answer(found | shown(figures) | {"reason": reason})
 
 
 async def _explain_message(request: Request, queue: Queue) -> Response:
     number = requested.number(request, "message")
-    reason = await where_it_is(requested.broker(request), queue, number)
+    broker = requested.broker(request)
+    reason = await where_it_is(broker, queue, number)
     if isinstance(reason, Message):
-        reason = _why_ready(queue, reason)
+        reason = _why_ready(broker.home_figures, queue, reason)
     return answer({"vhost": queue.vhost, "name": queue.name, "message": number, "reason": reason})
 
 
-def _why_ready(queue: Queue, message: Message) -> str:
+def _why_ready(home: HomeFigures, queue: Queue, message: Message) -> str:
     """Explain why a ready message is not delivered."""
     if queue.slots is not None:
-        reason = _why_slot(queue, queue.slots.states.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
+        figures = queue.slots.states.figures_of(message.slot)
+        reason = _why_slot(home, queue, figures) or _in_turn(queue.slots, message.slot)
         return f"message {message.seq} is ready in slot {message.slot}: {reason}"
     first, _ = queue.view.ready_range()
     before = f"message {message.seq} is ready, behind at most {message.seq - first} other messages"
-    return f"{before}: {_why_queue(queue) or 'messages are being delivered'}"
+    return f"{before}: {_why_queue(home, queue) or 'messages are being delivered'}"
 
 
-def _why_queue(queue: Queue) -> str | None:
+def _why_queue(home: HomeFigures, queue: Queue) -> str | None:
     """Explain why the queue delivers nothing; None if the queue delivers."""
     if not queue.ready_count:
         if not queue.unacknowledged_count:
@@ -100,18 +100,17 @@ def _why_queue(queue: Queue) -> str | None:
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
     if queue.fences is not None and queue.fenced_count == queue.ready_count:
         return _why_fenced(queue.fences)
-    live = queue.consumer_group
-    if isinstance(live, LiveGroup):
+    if (supply := home.unit_supply(queue)) is not None:
         if queue.slots is None:
-            return _why_unit(live, Partition(queue.name, queue.id))
-        reasons = [(one.slot, _why_slot(queue, one)) for one in queue.slots.states.figures() if one.ready]
+            return _why_unit(supply)
+        reasons = [(one.slot, _why_slot(home, queue, one)) for one in queue.slots.states.figures() if one.ready]
         if any(reason is None for _, reason in reasons) or not reasons:
             return None
         slot, reason = reasons[0]
         return f"none of the queue's {len(reasons)} slots with ready messages can be served. Slot {slot}: {reason}"
-    if queue.offsets is not None and (reason := _why_groups(queue, queue.offsets)) is not None:
+    if (reason := _why_groups(home, queue)) is not None:
         return reason
-    if (reason := _why_consumers(queue)) is not None:
+    if (reason := _why_consumers(home, queue)) is not None:
         return reason
     if queue.slots is not None and not queue.slots.share:
         return "no slot with ready messages can be served: see the states of the slots"
@@ -140,51 +139,41 @@ def _fenced(waits: list[Fence]) -> str:
     )
 
 
-def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
+def _why_groups(home: HomeFigures, queue: Queue) -> str | None:
     """Explain why a consumer group gets nothing from a stream; None if all groups with members get messages."""
-    behind = [one.group for one in offsets if one.ready(queue.next_seq)]
-    groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
-    reasons = (_why_unit(live, Partition(queue.name, queue.id)) for live in groups)
+    reasons = map(_why_unit, home.stream_supplies(queue))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def _why_consumers(queue: Queue) -> str | None:
+def _why_consumers(home: HomeFigures, queue: Queue) -> str | None:
     """Explain why no consumer of a queue without a consumer group is served; None if a consumer is served."""
     if not queue.consumers:
         return "the queue has no consumer"
-    served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
-    if not any(consumer.capacity() > 0 for consumer in served):
+    if not home.has_room(queue):
         return "no consumer has room: every prefetch is used up, or the client does not read from its connection"
     return None
 
 
-def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
+def _why_slot(home: HomeFigures, queue: Queue, slot: SlotFigures) -> str | None:
     """Explain why a slot is not served; None if the slot waits only for its turn."""
     slots = queue.slots
     assert slots is not None
     if slot.state is SlotState.IDLE:
         return f"nothing is ready in slot {slot.slot}, and {slot.unacknowledged} of its messages are unacknowledged"
-    live = queue.consumer_group
-    if isinstance(live, LiveGroup):
-        unit = Partition(queue.name, queue.id, slot.slot)
-        if slot.state is SlotState.BLOCKED and not _is_draining(live, unit):
+    if (supply := home.unit_supply(queue, slot.slot)) is not None:
+        if slot.state is SlotState.BLOCKED and not supply.drains:
             return _blocked(slots, slot)
-        if (reason := _why_unit(live, unit)) is not None:
+        if (reason := _why_unit(supply)) is not None:
             return reason
     elif slot.state is SlotState.BLOCKED:
         return _blocked(slots, slot)
     elif slot.state is SlotState.WITHHELD:
         return f"slot {slot.slot} is withheld until its unacknowledged messages ({slot.unacknowledged}) are settled"
-    elif (reason := _why_consumers(queue)) is not None:
+    elif (reason := _why_consumers(home, queue)) is not None:
         return reason
     if slot.state is SlotState.READING:
         return f"the next message of slot {slot.slot} is being read from disk"
     return None
-
-
-def _is_draining(live: LiveGroup, unit: Partition) -> bool:
-    place = live.group.places.get(unit)
-    return place is not None and place.draining_since is not None
 
 
 def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
@@ -194,31 +183,26 @@ def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
     )
 
 
-def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
+def _why_unit(supply: UnitSupply) -> str | None:
     """Explain why a consumer group gets nothing from a queue or slot; None if the group gets messages."""
-    group, now = live.group, asyncio.get_running_loop().time()
-    place = group.places.get(unit)
-    subject = f"consumer group '{live.name}'"
-    if group.state == "gathering":
+    subject = f"consumer group '{supply.group}'"
+    if supply.gathers:
         return f"{subject} waits a moment for more members before the first assignment"
-    if place is None or place.owner is None:
+    if supply.owner is None:
         return f"{subject} has no member for this queue or slot"
-    owner = f"member '{place.owner.name}' of {subject}"
-    if place.draining_since is not None and isinstance(place.holder, GroupConsumer):
+    owner = f"member '{supply.owner}' of {subject}"
+    if supply.drained is not None:
+        tag, connection, held, seconds = supply.drained
         return (
-            f"this queue or slot passes to {owner}, once consumer '{place.holder.tag}' of connection "
-            f"{place.holder.connection_name} has settled {place.holder.held(unit)} messages; the consumer has received "
-            f"nothing more for {now - place.draining_since:.0f} s"
+            f"this queue or slot passes to {owner}, once consumer '{tag}' of connection {connection} has settled "
+            f"{held} messages; the consumer has received nothing more for {seconds:.0f} s"
         )
-    session = place.owner.session
-    if not isinstance(session, GroupConsumer):
-        away = max(0.0, place.owner.away_until - now)
-        return f"{owner} is away, and keeps this queue or slot for another {away:.0f} s"
-    if session.capacity() <= 0:
+    if supply.away_for is not None:
+        return f"{owner} is away, and keeps this queue or slot for another {supply.away_for:.0f} s"
+    if not supply.has_room:
         return (
-            f"{owner} has no room: the member holds {session.unacknowledged} messages with a prefetch of "
-            f"{session.prefetch}, "
-            f"or does not read from its connection {session.connection_name}"
+            f"{owner} has no room: the member holds {supply.unacknowledged} messages with a prefetch of "
+            f"{supply.prefetch}, or does not read from its connection {supply.connection}"
         )
     return None
 
