@@ -1,7 +1,7 @@
 """Builds the compiled kernels; all else is in pyproject.toml.
 
 The broker needs its kernels, so a C compiler builds them; those kernels that Spark's workers use are optional, as
-their plain Python twins decide the same, slowly.
+their reference implementations in Python give the same results, slowly.
 
 With JUMPMQ_KERNELS_BUILT=1 nothing is compiled. `scripts/install` sets it for pip's editable install, which compiles in
 a temporary directory, and would compile again what `setup.py build_ext --inplace` has left in `src`.

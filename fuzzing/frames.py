@@ -26,7 +26,7 @@ KERNEL = Path("jumpmq/amqp/_kernel.pyx")
 FRAME_MAX = (4096, 131072)
 """Frame sizes, chosen by the first octet of an input."""
 SEEDS = 200
-TWIN_EVERY = 8
+REFERENCE_EVERY = 8
 """Interval of inputs also given to the reference implementation, which takes ten times as long."""
 
 SANITIZERS = "-g -O1 -fno-omit-frame-pointer -fsanitize=address,fuzzer-no-link"
@@ -107,7 +107,7 @@ def plant(corpus: Path) -> None:
 # --- inside the fuzzing process ---
 
 
-def look(data: bytes, twin: bool) -> None:
+def look(data: bytes, with_reference: bool) -> None:
     """Parse an input, and compare.
 
     Raises:
@@ -121,10 +121,10 @@ def look(data: bytes, twin: bool) -> None:
     for messages in [event.messages for event in events if hasattr(event, "messages")]:
         deliveries = b"".join(_kernel.encode_deliveries(messages, 1, b"tag", 1, frame_max))
         assert _kernel.scan(deliveries, frame_max, 1.0)[1] == len(deliveries), "deliveries are no whole frames"
-    if twin:
+    if with_reference:
         expected, expected_used = _reference.scan(octets, frame_max, 1.0)
-        assert used == expected_used, f"the kernel used {used} octets, its twin {expected_used}"
-        assert plain(events) == plain(expected), "the kernel and its twin disagree"
+        assert used == expected_used, f"the kernel used {used} octets, its reference {expected_used}"
+        assert plain(events) == plain(expected), "the kernel and its reference disagree"
 
 
 def plain(events: list[Any]) -> list[Any]:
@@ -153,7 +153,7 @@ def inside(arguments: list[str]) -> None:
         nonlocal count
         count += 1
         if data:
-            look(data, twin=count % TWIN_EVERY == 0)
+            look(data, with_reference=count % REFERENCE_EVERY == 0)
 
     atheris.Setup([sys.argv[0], *arguments], one)
     atheris.Fuzz()

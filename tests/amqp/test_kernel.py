@@ -31,7 +31,7 @@ from jumpmq.amqp.frames import with_entries, with_header
 from jumpmq.amqp.properties import Properties
 
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
-TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+IMPLEMENTATIONS = pytest.mark.parametrize("module", [kernel, reference], ids=["kernel", "reference"])
 
 NOW = 1_700_000_000.25
 
@@ -62,8 +62,10 @@ def content(message: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def scanned(twin: ModuleType, octets: bytes | bytearray | memoryview, frame_max: int = 131072) -> tuple[list[Any], int]:
-    events, used = twin.scan(octets, frame_max, NOW)
+def scanned(
+    module: ModuleType, octets: bytes | bytearray | memoryview, frame_max: int = 131072
+) -> tuple[list[Any], int]:
+    events, used = module.scan(octets, frame_max, NOW)
     return list(map(shown, events)), used
 
 
@@ -75,14 +77,14 @@ def test_scan(octets: bytes, frame_max: int) -> None:
 
 @given(WHOLE)
 def test_scan_reads_a_memoryview_and_a_bytearray_as_it_reads_bytes(octets: bytes) -> None:
-    for twin in (kernel, reference):
-        assert scanned(twin, octets) == scanned(twin, bytearray(octets)) == scanned(twin, memoryview(octets))
+    for module in (kernel, reference):
+        assert scanned(module, octets) == scanned(module, bytearray(octets)) == scanned(module, memoryview(octets))
 
 
-@TWINS
-def test_a_run_of_publishes_is_one_event(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_a_run_of_publishes_is_one_event(module: ModuleType) -> None:
     octets = b"".join(publication(1, b"flights", b"N%d" % i, b"x" * i, PROPERTIES[i % 3]) for i in range(5))
-    (run,), used = twin.scan(octets, 131072, NOW)
+    (run,), used = module.scan(octets, 131072, NOW)
     assert used == len(octets)
     assert (run.channel, run.exchange, run.flags, run.size) == (1, "flights", 0x1000, 10)
     assert [(one.routing_key, len(one.body), one.persistent) for one in run.messages] == [
@@ -91,57 +93,57 @@ def test_a_run_of_publishes_is_one_event(twin: ModuleType) -> None:
     assert {one.published_at for one in run.messages} == {NOW}
 
 
-@TWINS
-def test_a_run_ends_with_the_channel_the_exchange_and_the_bits(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_a_run_ends_with_the_channel_the_exchange_and_the_bits(module: ModuleType) -> None:
     octets = (
         publication(1, b"a", b"", b"")
         + publication(2, b"a", b"", b"")
         + publication(2, b"b", b"", b"")
         + publication(2, b"b", b"", b"", bits=1)
     )
-    assert [(one.channel, one.exchange, one.mandatory) for one in twin.scan(octets, 131072, NOW)[0]] == [
+    assert [(one.channel, one.exchange, one.mandatory) for one in module.scan(octets, 131072, NOW)[0]] == [
         (1, "a", False), (2, "a", False), (2, "b", False), (2, "b", True),
     ]  # fmt: skip
 
 
-@TWINS
-def test_acks_are_one_event_but_multiple_stands_alone(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_acks_are_one_event_but_multiple_stands_alone(module: ModuleType) -> None:
     acks = [(1, False), (2, False), (9, True), (10, False)]
     octets = b"".join(method_frame(7, m.BasicAck(tag, multiple)) for tag, multiple in acks)
-    events, _ = twin.scan(octets, 131072, NOW)
+    events, _ = module.scan(octets, 131072, NOW)
     assert [(one.channel, one.tags, one.multiple) for one in events] == [
         (7, [1, 2], False), (7, [9], True), (7, [10], False),
     ]  # fmt: skip
 
 
-@TWINS
-def test_runs_have_a_largest_size(twin: ModuleType) -> None:
-    publishes, _ = twin.scan(publication(1, b"", b"q", b"") * 5000, 131072, NOW)
-    acks, _ = twin.scan(method_frame(1, m.BasicAck(1)) * 5000, 131072, NOW)
+@IMPLEMENTATIONS
+def test_runs_have_a_largest_size(module: ModuleType) -> None:
+    publishes, _ = module.scan(publication(1, b"", b"q", b"") * 5000, 131072, NOW)
+    acks, _ = module.scan(method_frame(1, m.BasicAck(1)) * 5000, 131072, NOW)
     assert [len(one.messages) for one in publishes] == [4096, 904]
     assert [len(one.tags) for one in acks] == [4096, 904]
 
 
-@TWINS
-def test_a_publish_that_is_not_yet_whole_is_handed_over_frame_by_frame(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_a_publish_that_is_not_yet_whole_is_handed_over_frame_by_frame(module: ModuleType) -> None:
     octets = publication(1, b"", b"q", b"body")
     method_only = octets[: octets.index(b"\xce") + 1]
     for end in range(len(method_only), len(octets)):
-        events, used = twin.scan(octets[:end], 131072, NOW)
+        events, used = module.scan(octets[:end], 131072, NOW)
         assert isinstance(events[0], RawFrame)
         assert used <= end
 
 
-@TWINS
+@IMPLEMENTATIONS
 @pytest.mark.parametrize("announced", [(1 << 64) - 1, (1 << 64) - 8, (1 << 63), 1 << 32])
-def test_a_body_that_no_memory_holds_is_not_looked_for(twin: ModuleType, announced: int) -> None:
+def test_a_body_that_no_memory_holds_is_not_looked_for(module: ModuleType, announced: int) -> None:
     octets = publication(1, b"", b"q", b"", announced=announced)
-    events, used = twin.scan(octets, 131072, NOW)
+    events, used = module.scan(octets, 131072, NOW)
     assert [type(event) for event in events] == [RawFrame, RawFrame]
     assert used == len(octets)
 
 
-@TWINS
+@IMPLEMENTATIONS
 @pytest.mark.parametrize(
     ("octets", "text"),
     [
@@ -152,9 +154,9 @@ def test_a_body_that_no_memory_holds_is_not_looked_for(twin: ModuleType, announc
     ],
     ids=["unknown type", "http", "too large", "end"],
 )
-def test_a_malformed_frame_ends_the_reading(twin: ModuleType, octets: bytes, text: str) -> None:
+def test_a_malformed_frame_ends_the_reading(module: ModuleType, octets: bytes, text: str) -> None:
     before = method_frame(1, m.BasicAck(1))
-    events, used = twin.scan(before + octets + before, 4096, NOW)
+    events, used = module.scan(before + octets + before, 4096, NOW)
     assert used == len(before)
     assert isinstance(events[-1], MalformedFrame)
     assert (len(events), events[-1].text) == (2, text)
@@ -174,17 +176,17 @@ def test_check_properties_with_any_headers(octets: bytes) -> None:
     assert kernel.check_properties(octets) == reference.check_properties(octets)
 
 
-@TWINS
-def test_check_properties_answers_the_delivery_mode(twin: ModuleType) -> None:
-    assert [twin.check_properties(octets) for octets in PROPERTIES] == [0, 2, 1, 2, 0]
-    assert {twin.check_properties(octets) for octets in MALFORMED_PROPERTIES} == {-1}
-    assert twin.check_properties(HEADERS) == 0
+@IMPLEMENTATIONS
+def test_check_properties_answers_the_delivery_mode(module: ModuleType) -> None:
+    assert [module.check_properties(octets) for octets in PROPERTIES] == [0, 2, 1, 2, 0]
+    assert {module.check_properties(octets) for octets in MALFORMED_PROPERTIES} == {-1}
+    assert module.check_properties(HEADERS) == 0
 
 
-@TWINS
+@IMPLEMENTATIONS
 @pytest.mark.parametrize(("depth", "answer"), [(MAX_DEPTH, 0), (MAX_DEPTH + 1, -1), (50_000, -1)])
-def test_headers_nest_so_deep_and_no_deeper(twin: ModuleType, depth: int, answer: int) -> None:
-    assert twin.check_properties(b"\x20\x00" + nested(depth)) == answer
+def test_headers_nest_so_deep_and_no_deeper(module: ModuleType, depth: int, answer: int) -> None:
+    assert module.check_properties(b"\x20\x00" + nested(depth)) == answer
 
 
 @given(
@@ -203,11 +205,11 @@ def test_headers_nest_so_deep_and_no_deeper(twin: ModuleType, depth: int, answer
 def test_messages_of_rows(rows: list[Any], first: int, most: int, persistent: bool) -> None:
     columns = [cells([row[place] for row in rows]) for place in range(3)]
 
-    def made(twin: ModuleType) -> list[Any]:
+    def made(module: ModuleType) -> list[Any]:
         start = min(first, len(rows))
         keys, properties, bodies = columns
         asked = ("e", keys, b"key", properties, b"\0\0", bodies, start, len(rows) - start, most, persistent, NOW)
-        return [content(message) for message in twin.messages_of_rows(*asked)]
+        return [content(message) for message in module.messages_of_rows(*asked)]
 
     assert made(kernel) == made(reference)
 
@@ -219,10 +221,10 @@ def cells(values: list[bytes | None]) -> tuple[bytes | None, bytes, bytes]:
     return bits.to_bytes(len(values) // 8 + 1, "little"), array("i", ends).tobytes(), b"".join(v or b"" for v in values)
 
 
-@TWINS
-def test_rows_that_make_no_messages_are_errors(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_rows_that_make_no_messages_are_errors(module: ModuleType) -> None:
     def made(keys: Any, key: bytes | None, bodies: Any) -> list[Any]:
-        found: list[Any] = twin.messages_of_rows("e", keys, key, None, b"\0\0", bodies, 0, 1, 99, True, NOW)
+        found: list[Any] = module.messages_of_rows("e", keys, key, None, b"\0\0", bodies, 0, 1, 99, True, NOW)
         return found
 
     whole, null = cells([b"body"]), cells([None])
@@ -238,9 +240,9 @@ def test_rows_that_make_no_messages_are_errors(twin: ModuleType) -> None:
 
 @given(st.lists(st.sampled_from(PROPERTIES + MALFORMED_PROPERTIES[:1]), max_size=6))
 def test_examine(properties: list[bytes]) -> None:
-    def examined(twin: ModuleType) -> Any:
-        messages = [twin.Message("e", b"k", octets, b"") for octets in properties]
-        flags, acted_on = twin.examine(messages)
+    def examined(module: ModuleType) -> Any:
+        messages = [module.Message("e", b"k", octets, b"") for octets in properties]
+        flags, acted_on = module.examine(messages)
         return flags, [messages.index(one) for one in acted_on], [bool(one.persistent) for one in messages]
 
     assert examined(kernel) == examined(reference)
@@ -249,8 +251,8 @@ def test_examine(properties: list[bytes]) -> None:
 # --- messages ---
 
 
-def made(twin: ModuleType, values: list[tuple[Any, ...]]) -> list[Any]:
-    return [twin.Message(*value, NOW) for value in values]
+def made(module: ModuleType, values: list[tuple[Any, ...]]) -> list[Any]:
+    return [module.Message(*value, NOW) for value in values]
 
 
 @given(
@@ -264,17 +266,17 @@ def test_encode_deliveries(
     values: list[tuple[Any, ...]], redelivered: list[bool], consumer_tag: bytes, first_tag: int, frame_max: int
 ) -> None:
     encoded = []
-    for twin in (kernel, reference):
-        messages = made(twin, values)
+    for module in (kernel, reference):
+        messages = made(module, values)
         for message, again in zip(messages, redelivered, strict=False):
             message.redelivered = again
-        encoded.append(twin.encode_deliveries(messages, 3, consumer_tag, first_tag, frame_max))
+        encoded.append(module.encode_deliveries(messages, 3, consumer_tag, first_tag, frame_max))
     assert encoded[0] == encoded[1]
 
 
-def decoded(twin: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
+def decoded(module: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
     """Decoded deliveries as plain values."""
-    tag, messages, end = twin.decode_deliveries(octets, at)
+    tag, messages, end = module.decode_deliveries(octets, at)
     return tag, list(map(content, messages)), end
 
 
@@ -324,10 +326,10 @@ def test_delivery_tags_of_64_bits() -> None:
     assert relayed(kernel, octets, 0, 1, 4096, True) == relayed(reference, octets, 0, 1, 4096, True)
 
 
-def relayed(twin: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
+def relayed(module: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
     """Relayed deliveries as plain values; all other octets are unchanged."""
     relayed = bytearray(octets)
-    messages, *rest, end = twin.relay_deliveries(relayed, at, tag, frame_max, "q", "c", held)
+    messages, *rest, end = module.relay_deliveries(relayed, at, tag, frame_max, "q", "c", held)
     assert relayed[:at] == octets[:at]
     assert relayed[end:] == octets[end:]
     return (
@@ -388,13 +390,13 @@ def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: 
     """Headers added to the messages of all slots, or of a slot, follow the messages' own headers."""
     entries = [b"\x07x-queueS" + len(one).to_bytes(4) + one for one in (value, b"other")]
     encoded = []
-    for twin in (kernel, reference):
-        messages = made(twin, values)
+    for module in (kernel, reference):
+        messages = made(module, values)
         for place, message in enumerate(messages):
             message.attempts, message.redelivered, message.slot = attempts, True, place % 2
         before = [message.properties for message in messages]
         kinds: list[Any] = [entries[0], dict(enumerate(entries))]
-        encoded += [twin.encode_deliveries(messages, 3, b"t", 1, 4096, added) for added in kinds]
+        encoded += [module.encode_deliveries(messages, 3, b"t", 1, 4096, added) for added in kinds]
         assert [message.properties for message in messages] == before
     assert encoded[:2] == encoded[2:]
     for each in (bytes, dict):
@@ -413,7 +415,7 @@ def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: 
 )
 def test_encode_deliveries_with_large_bodies(sizes: list[int], frame_max: int) -> None:
     values = [("e", b"k", b"\0\0", bytes([place]) * size, False) for place, size in enumerate(sizes)]
-    encoded = [twin.encode_deliveries(made(twin, values), 3, b"t", 7, frame_max) for twin in (kernel, reference)]
+    encoded = [module.encode_deliveries(made(module, values), 3, b"t", 7, frame_max) for module in (kernel, reference)]
     assert encoded[0] == encoded[1]
     whole = [
         reference.encode_deliveries([one], 3, b"t", tag, frame_max)
@@ -422,17 +424,17 @@ def test_encode_deliveries_with_large_bodies(sizes: list[int], frame_max: int) -
     assert b"".join(encoded[0]) == b"".join(b"".join(one) for one in whole)
 
 
-@TWINS
-def test_a_large_body_is_not_copied_into_its_frames(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_a_large_body_is_not_copied_into_its_frames(module: ModuleType) -> None:
     body = bytes(10_000)
-    messages = [twin.Message("e", b"k", b"\0\0", one) for one in (b"small", body, b"small", body)]
-    buffers = twin.encode_deliveries(messages, 1, b"t", 1, 131072)
+    messages = [module.Message("e", b"k", b"\0\0", one) for one in (b"small", body, b"small", body)]
+    buffers = module.encode_deliveries(messages, 1, b"t", 1, 131072)
     assert [len(buffers), sum(buffer is body or getattr(buffer, "obj", None) is body for buffer in buffers)] == [5, 2]
 
 
-@TWINS
-def test_a_body_is_gathered_from_pieces(twin: ModuleType) -> None:
-    body = twin.Body(5)
+@IMPLEMENTATIONS
+def test_a_body_is_gathered_from_pieces(module: ModuleType) -> None:
+    body = module.Body(5)
     for piece in (b"ab", memoryview(b"c"), b"", memoryview(bytearray(b"de"))):
         with pytest.raises(ValueError, match="missing"):
             body.whole()
@@ -442,9 +444,9 @@ def test_a_body_is_gathered_from_pieces(twin: ModuleType) -> None:
         body.add(b"f")
 
 
-@TWINS
-def test_a_body_takes_what_was_written_to_its_room(twin: ModuleType) -> None:
-    body = twin.Body(5)
+@IMPLEMENTATIONS
+def test_a_body_takes_what_was_written_to_its_room(module: ModuleType) -> None:
+    body = module.Body(5)
     body.add(b"a")
     body.room()[:3] = b"bcd"
     body.placed(3)
@@ -456,11 +458,11 @@ def test_a_body_takes_what_was_written_to_its_room(twin: ModuleType) -> None:
     assert body.whole() == b"abcde"
 
 
-@TWINS
-def test_a_delivery_written_out(twin: ModuleType) -> None:
-    message = twin.Message("logs", b"info", b"\x10\x00\x02", b"abcde")
+@IMPLEMENTATIONS
+def test_a_delivery_written_out(module: ModuleType) -> None:
+    message = module.Message("logs", b"info", b"\x10\x00\x02", b"abcde")
     message.redelivered = True
-    assert b"".join(twin.encode_deliveries([message], 1, b"t", 7, 11)) == (
+    assert b"".join(module.encode_deliveries([message], 1, b"t", 7, 11)) == (
         frame(1, 1, b"\x00\x3c\x00\x3c\x01t\x00\x00\x00\x00\x00\x00\x00\x07\x01\x04logs\x04info")
         + frame(HEADER, 1, content_header(5, b"\x10\x00\x02"))
         + frame(BODY, 1, b"abc")
@@ -476,7 +478,7 @@ def test_encode_rows(values: list[tuple[Any, ...]], start: int, tag: bytes, offs
         buffers += [array("i", itertools.accumulate(map(len, column), initial=0)).tobytes(), b"".join(column)]
     start = min(start, len(values))
     encoded = [
-        twin.encode_rows(buffers, start, len(values), offset, 7, tag, 5, frame_max) for twin in (kernel, reference)
+        module.encode_rows(buffers, start, len(values), offset, 7, tag, 5, frame_max) for module in (kernel, reference)
     ]
     numbered: list[Any] = [
         reference.Message(one[0], one[1], with_header(one[2], b"x-stream-offset", offset + place), one[3])
@@ -497,26 +499,26 @@ def test_one_header_more(octets: bytes, value: int) -> None:
 @given(MESSAGES, st.integers(2, 9))
 def test_deliveries_that_are_counted(values: list[tuple[Any, ...]], attempts: int) -> None:
     encoded = []
-    for twin in (kernel, reference):
-        messages = made(twin, values)
+    for module in (kernel, reference):
+        messages = made(module, values)
         for message in messages:
             message.attempts = attempts
-        encoded.append(twin.encode_deliveries(messages, 3, b"tag", 1, 4096))
+        encoded.append(module.encode_deliveries(messages, 3, b"tag", 1, 4096))
     assert encoded[0] == encoded[1]
     assert b"".join(encoded[0]).count(b"x-delivery-count") >= len(values)
 
 
-@TWINS
-def test_a_new_message_is_nowhere(twin: ModuleType) -> None:
-    message = twin.Message("e", b"k", b"\0\0", b"b")
+@IMPLEMENTATIONS
+def test_a_new_message_is_nowhere(module: ModuleType) -> None:
+    message = module.Message("e", b"k", b"\0\0", b"b")
     assert (message.persistent, message.published_at, message.expires_at) == (False, 0.0, 0.0)
     assert (message.seq, message.redelivered) == (0, False)
     assert (message.queue, message.consumer, message.batch) == (None, None, None)
 
 
-@TWINS
-def test_a_copy_shares_the_content_and_is_in_no_queue(twin: ModuleType) -> None:
-    message = twin.Message("e", b"k", b"\x10\x00\x02", b"b", True, NOW)
+@IMPLEMENTATIONS
+def test_a_copy_shares_the_content_and_is_in_no_queue(module: ModuleType) -> None:
+    message = module.Message("e", b"k", b"\x10\x00\x02", b"b", True, NOW)
     message.seq, message.queue, message.consumer, message.batch = 7, "queue", "consumer", "batch"
     message.redelivered, message.expires_at = True, NOW + 1
     copy = message.copy()

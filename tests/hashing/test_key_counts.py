@@ -11,7 +11,7 @@ from jumpmq.hashing import _reference, kernel
 from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, distinct
 
 MISSING = 180132084 & 0x7FFFFFF
-TWINS = [kernel, _reference]
+IMPLEMENTATIONS = [kernel, _reference]
 
 
 def stream(count: int, hot: float = 0.0) -> list[bytes]:
@@ -40,9 +40,9 @@ def counted(
 
 
 @pytest.mark.parametrize("function", [0, 1, 3])
-def test_the_kernel_counts_as_its_plain_twin(function: int) -> None:
+def test_the_kernel_counts_as_its_reference(function: int) -> None:
     keys = [*stream(40_000, hot=0.2), b"", b"x" * 1000, 7, -7, 1 << 70, *[MISSING] * 7]
-    ours, plain = (counted(keys, module, 4, MISSING, function) for module in TWINS)
+    ours, plain = (counted(keys, module, 4, MISSING, function) for module in IMPLEMENTATIONS)
     later = counted(keys, kernel, 4, MISSING, function, afterwards=True)
     assert ours.noted == len(keys) - 7
     assert sum(ours.messages()) == len(keys)
@@ -74,7 +74,7 @@ def test_a_few_messages_are_counted_exactly() -> None:
     assert sorted(counted([b"a", b"b", b"a", 7]).frequent()) == [(b"7", 0, 1, 0), (b"a", 0, 2, 0), (b"b", 0, 1, 0)]
 
 
-@pytest.mark.parametrize("module", TWINS)
+@pytest.mark.parametrize("module", IMPLEMENTATIONS)
 def test_what_is_not_a_key_or_an_owner_is_refused(module: ModuleType) -> None:
     with pytest.raises(TypeError):
         counted(["text"], module)

@@ -15,7 +15,7 @@ from jumpmq.hashing import xxh64
 from jumpmq.queues import _kernel as kernel
 from jumpmq.queues.memory import PAGED
 
-TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+IMPLEMENTATIONS = pytest.mark.parametrize("module", [kernel, reference], ids=["kernel", "reference"])
 
 NOW = 1_700_000_000.25
 
@@ -40,8 +40,8 @@ def test_by_priority(published: list[tuple[bytes, int]], highest: int, above: in
     expected: dict[int, list[Message]] = {}
     for message, (_, priority) in zip(messages, published, strict=True):
         expected.setdefault(min(max(priority - above, 0), highest), []).append(message)
-    for twin in (kernel, reference):
-        assert twin.by_priority(messages, highest, above) == expected
+    for module in (kernel, reference):
+        assert module.by_priority(messages, highest, above) == expected
 
 
 @given(st.lists(st.integers(0, 3)))
@@ -50,8 +50,8 @@ def test_by_destination(places: list[int]) -> None:
     expected: dict[str, list[int]] = {}
     for item, place in zip(items, places, strict=True):
         expected.setdefault(order[place], []).append(item)
-    for twin in (kernel, reference):
-        found = twin.by_destination(items, places, order)
+    for module in (kernel, reference):
+        found = module.by_destination(items, places, order)
         assert list(found.items()) == list(expected.items())
 
 
@@ -61,127 +61,127 @@ def test_a_priority_behind_headers() -> None:
     assert kernel.by_priority([message], 255) == reference.by_priority([message], 255) == {7: [message]}
 
 
-@TWINS
-def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(module: ModuleType) -> None:
     new, old = Message("e", b"k", b"\0\0", b"new"), Message("e", b"k", b"\0\0", b"old")
     old.queue, old.seq, old.expires_at = "other", 3, NOW
-    first, second = twin.enter_queue([new, old], "queue", 10)
+    first, second = module.enter_queue([new, old], "queue", 10)
     assert (first is new, second is old) == (True, False)
     assert [(one.queue, one.seq, one.body, one.expires_at) for one in (first, second, old)] == [
         ("queue", 10, b"new", 0.0), ("queue", 11, b"old", NOW), ("other", 3, b"old", NOW),
     ]  # fmt: skip
 
 
-@TWINS
-def test_the_persistent_ones_are_the_very_list_where_all_are(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_the_persistent_ones_are_the_very_list_where_all_are(module: ModuleType) -> None:
     kept = [Message("", b"", b"\0\0", b"", True) for _ in range(2)]
     passing = Message("", b"", b"\0\0", b"")
-    assert twin.persistent(kept) is kept
-    assert twin.persistent([kept[0], passing, kept[1], passing]) == kept
-    assert twin.persistent([passing]) == twin.persistent([]) == []
+    assert module.persistent(kept) is kept
+    assert module.persistent([kept[0], passing, kept[1], passing]) == kept
+    assert module.persistent([passing]) == module.persistent([]) == []
 
 
-@TWINS
-def test_what_carries_a_header_of_a_name(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_what_carries_a_header_of_a_name(module: ModuleType) -> None:
     plain = Message("", b"", b"\0\0", b"")
     with_header = Message("", b"", b"\x20\0\0\0\0\x04\x01ab\0", b"")
-    assert not twin.carries([], b"a")
-    assert not twin.carries([plain, plain], b"a")
-    assert twin.carries([plain, with_header], b"a")
-    assert not twin.carries([plain, with_header], b"longer")
+    assert not module.carries([], b"a")
+    assert not module.carries([plain, plain], b"a")
+    assert module.carries([plain, with_header], b"a")
+    assert not module.carries([plain, with_header], b"longer")
 
 
-@TWINS
+@IMPLEMENTATIONS
 @pytest.mark.parametrize("count", [0, 1, 11, 12, 13, 24, 100])
-def test_what_has_this_very_body(twin: ModuleType, count: int) -> None:
+def test_what_has_this_very_body(module: ModuleType, count: int) -> None:
     paged = bytes(bytearray(b"on disk"))
     equal = bytes(bytearray(paged))
     messages = [Message("", b"", b"\0\0", paged if place % 3 else equal) for place in range(count)]
-    assert twin.of_body(messages, paged) == [one for place, one in enumerate(messages) if place % 3]
-    assert twin.body_octets(messages) == 7 * count
+    assert module.of_body(messages, paged) == [one for place, one in enumerate(messages) if place % 3]
+    assert module.body_octets(messages) == 7 * count
 
 
-@TWINS
+@IMPLEMENTATIONS
 @pytest.mark.parametrize(("last", "taken"), [(1, []), (2, [2]), (4, [2, 4]), (6, [2, 4, 5]), (1 << 63, [2, 4, 5, 9])])
-def test_tags_up_to_one_are_taken(twin: ModuleType, last: int, taken: list[int]) -> None:
+def test_tags_up_to_one_are_taken(module: ModuleType, last: int, taken: list[int]) -> None:
     waiting = {tag: f"message {tag}" for tag in (2, 4, 5, 9)}
-    assert twin.split_upto(waiting, last) == {tag: f"message {tag}" for tag in taken}
+    assert module.split_upto(waiting, last) == {tag: f"message {tag}" for tag in taken}
     assert list(waiting) == [tag for tag in (2, 4, 5, 9) if tag not in taken]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
 def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
     seen = []
-    for twin in (kernel, reference):
+    for module in (kernel, reference):
         messages, batches = [Message("", b"", b"\0\0", b"x" * size) for _, _, size in held], [Settled(), Settled()]
         for seq, (message, (consumer, queue, place)) in enumerate(zip(messages, held, strict=True), 1):
             message.seq, message.queue, message.consumer = seq, queue, consumer
             message.batch = batches[place] if place < 2 else None
-        twin.settle_stored(messages)
-        runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in twin.by_holder(messages)]
-        twin.set_consumer(messages, "c")
+        module.settle_stored(messages)
+        runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in module.by_holder(messages)]
+        module.set_consumer(messages, "c")
         assert all(message.consumer == "c" for message in messages)
         for place, batch in enumerate(batches):
             assert batch.seqs == [seq for seq, one in enumerate(held, 1) if one[2] == place]
-        seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
+        seen.append((runs, [batch.seqs for batch in batches], module.body_octets(messages)))
     assert seen[0] == seen[1]
     assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))
 
 
-@TWINS
+@IMPLEMENTATIONS
 @given(held=st.sets(st.integers(1, 40)), tags=st.lists(st.integers(1, 1 << 63), max_size=3).flatmap(st.permutations))
-def test_claims_end_at_an_unknown_tag(twin: ModuleType, held: set[int], tags: list[int]) -> None:
+def test_claims_end_at_an_unknown_tag(module: ModuleType, held: set[int], tags: list[int]) -> None:
     tags = [*sorted(held)[:20], *tags, 41]
     messages = {tag: Message("", b"", b"\0\0", b"") for tag in held}
     pieces: dict[int, dict[int, Message]] = {}
     for tag in sorted(held):
         pieces.setdefault(tag >> 3, {})[tag] = messages[tag]
-    claimed = twin.claim(pieces, tags, 3)
+    claimed = module.claim(pieces, tags, 3)
     known = sorted(held)[:20]
     assert claimed[: len(known)] == [messages[tag] for tag in known]
     left = [tag for piece in pieces.values() for tag in piece]
     assert len(left) == len(held) - len(claimed)
     assert all(pieces.values())
     with pytest.raises((OverflowError, TypeError)):
-        twin.claim(pieces, ["1"], 3)
+        module.claim(pieces, ["1"], 3)
 
 
-@TWINS
+@IMPLEMENTATIONS
 @given(held=st.sets(st.integers(1, 40)), tags=st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 45), max_size=30))
-def test_packed_tags_that_are_known_are_claimed(twin: ModuleType, held: set[int], tags: list[int]) -> None:
+def test_packed_tags_that_are_known_are_claimed(module: ModuleType, held: set[int], tags: list[int]) -> None:
     messages = {tag: Message("", b"", b"\0\0", b"") for tag in held.union(tags)}
     for tag, message in messages.items():
         message.seq = tag
     pieces: dict[int, dict[int, Message]] = {}
     for tag in sorted(held):
         pieces.setdefault(tag >> 3, {})[tag] = messages[tag]
-    packed = b"head" + twin.packed_seqs([messages[tag] for tag in tags])
-    claimed = twin.claim_packed(pieces, packed, 4, 3)
+    packed = b"head" + module.packed_seqs([messages[tag] for tag in tags])
+    claimed = module.claim_packed(pieces, packed, 4, 3)
     assert [one.seq for one in claimed] == [tag for tag in dict.fromkeys(tags) if tag in held]
     assert {tag for piece in pieces.values() for tag in piece} == held.difference(tags)
     assert all(pieces.values())
-    assert twin.claim_packed(pieces, packed[:8], 4, 3) == []
+    assert module.claim_packed(pieces, packed[:8], 4, 3) == []
 
 
-@TWINS
-def test_the_highest_number(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_the_highest_number(module: ModuleType) -> None:
     messages = [Message("", b"", b"\0\0", b"") for _ in range(3)]
     for one, seq in zip(messages, (4, 9, 2), strict=True):
         one.seq = seq
-    assert (twin.highest_seq(messages), twin.highest_seq([])) == (9, 0)
+    assert (module.highest_seq(messages), module.highest_seq([])) == (9, 0)
 
 
-@TWINS
-def test_slots_of_messages(twin: ModuleType) -> None:
+@IMPLEMENTATIONS
+def test_slots_of_messages(module: ModuleType) -> None:
     messages = [Message("", b"k%d" % (number % 3), b"\0\0", b"") for number in range(9)]
-    twin.set_slots(messages, None, 1000, 5)
+    module.set_slots(messages, None, 1000, 5)
     assert [one.slot for one in messages[:3]] == [xxh64(b"k%d" % number, 5) % 1000 for number in range(3)]
-    assert twin.by_slot(messages) == {messages[number].slot: messages[number::3] for number in range(3)}
-    twin.set_slots(messages[:2], [b"a", b"b"], 7, 5)
+    assert module.by_slot(messages) == {messages[number].slot: messages[number::3] for number in range(3)}
+    module.set_slots(messages[:2], [b"a", b"b"], 7, 5)
     assert [one.slot for one in messages[:2]] == [xxh64(b"a", 5) % 7, xxh64(b"b", 5) % 7]
 
 
-@TWINS
+@IMPLEMENTATIONS
 @given(
     st.lists(
         st.tuples(
@@ -196,17 +196,17 @@ def test_slots_of_messages(twin: ModuleType) -> None:
     )
 )
 def test_packed_messages_are_the_same_at_the_other_end(
-    twin: ModuleType, values: list[tuple[str, bytes, bytes, bytes, bool, float]]
+    module: ModuleType, values: list[tuple[str, bytes, bytes, bytes, bool, float]]
 ) -> None:
     messages = []
     for exchange, key, properties, body, persistent, expires_at in values:
         message = Message(exchange, key, properties, body, persistent, NOW)
         message.expires_at = expires_at
         messages.append(message)
-    buffers = twin.pack(messages, NOW)
+    buffers = module.pack(messages, NOW)
     assert [bytes(one) for one in buffers] == [bytes(one) for one in reference.pack(messages, NOW)]
     octets = b"before" + b"".join(buffers)
-    found, end = twin.unpack(octets, 6, len(messages), NOW + 1, NOW + 10)
+    found, end = module.unpack(octets, 6, len(messages), NOW + 1, NOW + 10)
     assert end == len(octets)
     for message, copy in zip(messages, found, strict=True):
         assert (copy.exchange, copy.routing_key, copy.properties, copy.body, copy.persistent, copy.published_at) == (
@@ -216,7 +216,7 @@ def test_packed_messages_are_the_same_at_the_other_end(
         assert copy.expires_at == (NOW + 10 + left if message.expires_at else 0.0)
     for cut in {len(octets) - 1, 7} if messages else ():
         with pytest.raises(ValueError, match="cut short"):
-            twin.unpack(octets[:cut], 6, len(messages), NOW, NOW)
+            module.unpack(octets[:cut], 6, len(messages), NOW, NOW)
 
 
 FIELDS = ("exchange", "routing_key", "properties", "body", "persistent", "published_at", "expires_at")
@@ -266,10 +266,10 @@ def test_messages_laid_out_are_the_same_again(messages: list[Message], least: in
     found = kernel.from_layout(layout[0], count, times, expiries, binary, batches)
     again = reference.from_layout(expected[0], count, times, expiries, binary, batches)
     assert messages[count:] == rest
-    for message, one, twin in zip(messages[:count], found, again, strict=True):
+    for message, one, second in zip(messages[:count], found, again, strict=True):
         values = [getattr(message, name) for name in FIELDS + STATE]
         assert [getattr(one, name) for name in FIELDS + STATE] == values
-        assert [getattr(twin, name) for name in FIELDS + STATE] == values
+        assert [getattr(second, name) for name in FIELDS + STATE] == values
 
 
 @given(runs_of_messages())
@@ -282,8 +282,8 @@ def test_more_octets_than_are_copied_at_once_stay_in_their_messages() -> None:
     messages = [Message("", b"", b"", bytes(10)) for _ in range(600)]
     for seq, message in enumerate(messages):
         message.seq = seq
-    for twin in (kernel, reference):
+    for module in (kernel, reference):
         rest = messages.copy()
-        layout = twin.lay_out(rest, PAGED, 64, 5200)
+        layout = module.lay_out(rest, PAGED, 64, 5200)
         assert (layout[1], rest) == (512, messages[512:])
-        assert twin.lay_out(messages.copy(), PAGED, 64, 2000) is None
+        assert module.lay_out(messages.copy(), PAGED, 64, 2000) is None

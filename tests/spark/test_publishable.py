@@ -133,17 +133,17 @@ WHOLE_TYPES = pa.schema(
 )
 
 
-@pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+@pytest.mark.parametrize("module", [kernel, reference], ids=["kernel", "reference"])
 @settings(max_examples=examples(100), deadline=None)
 @given(rows=ROWS, first=st.integers(0, 3), columns=st.sets(st.sampled_from(WHOLE_TYPES.names), min_size=1))
 def test_properties_of_many_rows_are_those_of_each(
-    twin: ModuleType, rows: list[dict[str, Any]], first: int, columns: set[str]
+    module: ModuleType, rows: list[dict[str, Any]], first: int, columns: set[str]
 ) -> None:
     batch = pa.RecordBatch.from_pylist(rows, WHOLE_TYPES).select(sorted(columns))
     if "headers" not in columns:
         batch = batch.slice(first)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "encode_properties", twin.encode_properties)
+        patch.setattr(encoding, "encode_properties", module.encode_properties)
         found = encoding.encoded(batch)
     assert found is not None
     assert found.to_pylist() == [_encoded(row) for row in batch.to_pylist()]

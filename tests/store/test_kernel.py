@@ -24,9 +24,9 @@ def test_columns(values: list[tuple[Any, ...]]) -> None:
     for place, message in enumerate(messages):
         message.seq = 5 + place
 
-    def columns(twin: ModuleType) -> list[Any]:
-        binary = [twin.binary_column(messages, name) for name in ("exchange", "routing_key", "properties", "body")]
-        return [*binary, twin.seq_column(messages), twin.time_column(messages)]
+    def columns(module: ModuleType) -> list[Any]:
+        binary = [module.binary_column(messages, name) for name in ("exchange", "routing_key", "properties", "body")]
+        return [*binary, module.seq_column(messages), module.time_column(messages)]
 
     assert columns(kernel) == columns(reference)
 
@@ -42,22 +42,22 @@ def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], ex
         assert kernel.octets(messages) == reference.octets(messages)
         assert kernel.row_block(messages, 7, 1, gather) == reference.row_block(messages, 7, 1, gather)
         messages[-1].seq += 1
-        gaps = [twin.row_block(messages, 7, 1, gather) is None for twin in (kernel, reference)]
+        gaps = [module.row_block(messages, 7, 1, gather) is None for module in (kernel, reference)]
         assert gaps == 2 * [len(messages) > 1]
     assert kernel.expiry_column(messages) == reference.expiry_column(messages)
 
 
-@pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+@pytest.mark.parametrize("module", [kernel, reference], ids=["kernel", "reference"])
 @pytest.mark.parametrize(
     ("most", "most_octets", "taken", "bodies", "octets"),
     [(9, 99, 4, 9, 21), (2, 99, 2, 3, 9), (9, 9, 2, 3, 9), (9, 10, 3, 7, 16), (0, 99, 0, 0, 0)],
 )
 def test_a_batch_takes_messages_up_to_its_limits(
-    twin: ModuleType, most: int, most_octets: int, taken: int, bodies: int, octets: int
+    module: ModuleType, most: int, most_octets: int, taken: int, bodies: int, octets: int
 ) -> None:
     messages = [Message("", b"k", b"\0\0", bytes(size), True) for size in (1, 2, 4, 2)]
     batch = object()
-    assert twin.join_batch(messages, batch, most, most_octets) == (taken, bodies, octets)
+    assert module.join_batch(messages, batch, most, most_octets) == (taken, bodies, octets)
     assert [message.batch is batch for message in messages] == [place < taken for place in range(4)]
 
 
@@ -104,11 +104,11 @@ def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: b
 def test_columns_grow(sizes: list[int], begin: int, first: int, step: int) -> None:
     offsets = array("i", itertools.accumulate(sizes, initial=begin))
     grown = []
-    for twin in (kernel, reference):
+    for module in (kernel, reference):
         column, numbers = bytearray(array("i", [0, 7]).tobytes()), bytearray()
-        twin.append_offsets(column, memoryview(offsets))
-        twin.append_numbers(column, first % 1000, step, len(sizes), True)
-        twin.append_numbers(numbers, first, step, len(sizes))
+        module.append_offsets(column, memoryview(offsets))
+        module.append_numbers(column, first % 1000, step, len(sizes), True)
+        module.append_numbers(numbers, first, step, len(sizes))
         grown.append((column, numbers))
     assert grown[0] == grown[1]
     assert [*memoryview(grown[0][0]).cast("i")][1 : len(sizes) + 2] == [7 + offset - begin for offset in offsets]
