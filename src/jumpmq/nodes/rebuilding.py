@@ -86,7 +86,7 @@ class Rebuilding:
         self._directories = {home: path for home, path in found.items() if (path / NOTE).exists()}
         self._lost = [name.strip() for name in (without or "").split(",") if name.strip()]
         self._offers: dict[int, Offer] = {}  # local copies, by home
-        self._told: dict[int, str] = {}  # logged reasons for the wait, by home
+        self._logged: dict[int, str] = {}  # logged reasons for the wait, by home
         self._snapshot = b"", frozenset[int]()  # head of the last snapshot read, and the homes in it
         self._lease = 0
 
@@ -117,7 +117,7 @@ class Rebuilding:
                 await self._etcd.revoke(self._lease)
             return True
         await self._announce()
-        offers, lost = await self._heard()
+        offers, lost = await self._all_offers()
         for home, offer in self._offers.items():
             await self._rebuild(home, offer, offers[home], lost)
         return False
@@ -147,7 +147,7 @@ class Rebuilding:
             mine = put(member, member_value(self._me.home, self._me))
             await self._etcd.transaction([self._is_ours, absent(member)], [mine])
 
-    async def _heard(self) -> tuple[dict[int, list[Offer]], set[str]]:
+    async def _all_offers(self) -> tuple[dict[int, list[Offer]], set[str]]:
         """Return the copies offered by processes, by home, and the nodes that an operator has declared lost."""
         offers: dict[int, list[Offer]] = {home: [offer] for home, offer in self._offers.items()}
         lost = {*self._lost}
@@ -163,12 +163,12 @@ class Rebuilding:
         try:
             found = rebuilt([one for one in offers if one.known.log == offer.known.log], lost)
         except NotRebuilt as problem:
-            if self._told.get(home) != str(problem):
+            if self._logged.get(home) != str(problem):
                 log.warning(
                     "home %d waits, as etcd has lost it: %s. Start that node, or where its disk is lost, any other one "
                     "with --recover-without", home, problem,
                 )  # fmt: skip
-            self._told[home] = str(problem)
+            self._logged[home] = str(problem)
             return
         if found.leader != offer.replica:
             return

@@ -21,7 +21,7 @@ from tests.wire import ConnectionClosed, Hangup, WireConnection, content_header,
 
 from jumpmq.broker.connection.handed import Handed
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.broker.security.tokens import told, user_of
+from jumpmq.broker.security.tokens import to_values, user_of
 from jumpmq.cli.certificates import make_certificates
 from jumpmq.testing import JumpMQ, children
 
@@ -235,10 +235,10 @@ def test_what_is_no_home(broker: JumpMQ, home: object) -> None:
 @pytest.mark.parametrize("scopes", [None, ["read:two/q", "write:two/*"], ["tag:impersonator", "read:two%2F/q/k*"]])
 def test_a_user_goes_along(scopes: list[str] | None) -> None:
     user = Principal("who", None if scopes is None else user_of("who", scopes), None if scopes is None else 2e9)
-    handed = Handed.unpacked(Handed("two", told(user), {}, (4096, 10, 60), 1.5, b"rest").packed())
-    assert handed == Handed("two", told(user), {}, (4096, 10, 60), 1.5, b"rest")
+    handed = Handed.unpacked(Handed("two", to_values(user), {}, (4096, 10, 60), 1.5, b"rest").packed())
+    assert handed == Handed("two", to_values(user), {}, (4096, 10, 60), 1.5, b"rest")
     found = handed.principal
     assert (found.name, found.until, found.granted is None) == (user.name, user.until, scopes is None)
     if found.granted is not None and user.granted is not None:
         assert found.granted.tags == user.granted.tags
-        assert told(found) == told(user)
+        assert to_values(found) == to_values(user)

@@ -41,7 +41,7 @@ from jumpmq.broker.connection.writing import CONGESTED_AT, UNNUMBERED, WRITE_AT,
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import NO_ONE, Principal
 from jumpmq.broker.security.rate import PublishRate
-from jumpmq.broker.security.tokens import told
+from jumpmq.broker.security.tokens import to_values
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
 from jumpmq.store.completion import CompleteReceipt
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.pause_reading()
         handed = Handed(
             vhost.name,
-            told(self.user),
+            to_values(self.user),
             self.handshake.known(),
             (protocol.frame_max, protocol.channel_max, protocol.heartbeat),
             self.connected_at,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.broker.security.tokens import heard
+from jumpmq.broker.security.tokens import from_values
 from jumpmq.topology import VirtualHost
 
 
@@ -40,7 +40,7 @@ class Handed:
 
     Attributes:
         vhost: name of the virtual host.
-        user: the user, in the form of :func:`~jumpmq.broker.security.tokens.told`.
+        user: the user, in the form of :func:`~jumpmq.broker.security.tokens.to_values`.
         handshake: attributes of :class:`~jumpmq.broker.connection.handshake.ClientHandshake`, by name.
         negotiated: frame_max, channel_max and heartbeat.
         since: start of the connection, in seconds since the epoch.
@@ -57,7 +57,7 @@ class Handed:
     @property
     def principal(self) -> Principal:
         """The user."""
-        return heard(*self.user)
+        return from_values(*self.user)
 
     def packed(self) -> bytes:
         """Encode for a process of the current broker."""

@@ -111,7 +111,7 @@ def user_of(name: str, scopes: list[str]) -> User:
     return User(name, "", tags, _ByVirtualHost(grants), _ByExchange(grants))
 
 
-def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
+def to_values(user: Principal) -> tuple[str, list[str] | None, float | None]:
     """Return a user as plain values, for a different process of the broker: name, scopes of a token, and expiry of the
     token.
     """
@@ -123,8 +123,8 @@ def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
     return user.name, scopes, user.until
 
 
-def heard(name: str, scopes: list[str] | None, until: float | None) -> Principal:
-    """Return a user from the values of :func:`told`."""
+def from_values(name: str, scopes: list[str] | None, until: float | None) -> Principal:
+    """Return a user from the values of :func:`to_values`."""
     return Principal(name, None if scopes is None else user_of(name, scopes), until)
 
 

@@ -50,14 +50,14 @@ def close_all_user_connections(
 ) -> None:
     """Closes all connections of a user."""
     session.inform(f"Closing connections of user {username}, reason: {explanation}...")
-    session.api.delete("connections", "username", username, headers=_told(explanation))
+    session.api.delete("connections", "username", username, headers=_reason_header(explanation))
 
 
 def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
     """Close a connection, optionally of a given node; return False if it no longer exists."""
     where = {} if node is None else {"node": node}
     try:
-        session.api.delete("connections", name, headers=_told(reason), **where)
+        session.api.delete("connections", name, headers=_reason_header(reason), **where)
     except Refusal as refusal:
         if refusal.code == 404:
             return False
@@ -65,7 +65,7 @@ def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
     return True
 
 
-def _told(reason: str) -> dict[str, str]:
+def _reason_header(reason: str) -> dict[str, str]:
     """Return the header with the reason for clients."""
     line = " ".join(reason.split())  # a header is one line
     return {"X-Reason": line.encode(errors="replace").decode("latin-1")}

@@ -115,10 +115,10 @@ def _require(plugins: list[str] | tuple[()], every: bool, status: int = os.EX_US
         raise CommandError("name a plugin, or give --all", os.EX_USAGE)
     lacking = [name for name in plugins if name not in PROVIDED]
     if lacking:
-        raise CommandError("; ".join(map(_told, lacking)), status)
+        raise CommandError("; ".join(map(_advice, lacking)), status)
 
 
-def _told(plugin: str) -> str:
+def _advice(plugin: str) -> str:
     if plugin in ABSENT:
         return f"JumpMQ has no {plugin}: {ABSENT[plugin]}"
     near = difflib.get_close_matches(plugin, PROVIDED, 1)

@@ -37,13 +37,13 @@ async def list_groups(request: Request) -> JSONResponse:
         if asked.may_see(request, group)
     ]
     merged = {(group["name"], group["user"]): group for group in found}
-    for told in await _told_by_others(request):
+    for told in await _answers_of_others(request):
         for group in told:
             merged.setdefault((group["name"], group["user"]), group)["queues"].update(group["queues"])
     return JSONResponse(list(merged.values()))
 
 
-async def _told_by_others(request: Request) -> list[Any]:
+async def _answers_of_others(request: Request) -> list[Any]:
     """Return the answers of all reachable other homes to this request, as JSON."""
     return list((await requested.forwarder(request).everywhere(request)).values())
 
@@ -65,7 +65,7 @@ async def all_groups(request: Request) -> JSONResponse:
     ]
     now = asyncio.get_running_loop().time()
     found = [shown_in_brief(group, place, now) for group, place in places]
-    return JSONResponse(found + [one for told in await _told_by_others(request) for one in told])
+    return JSONResponse(found + [one for told in await _answers_of_others(request) for one in told])
 
 
 def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
@@ -106,7 +106,7 @@ async def list_unread(request: Request) -> JSONResponse:
         if queue is not None and may_read(request, queue.vhost, queue.name):
             bound = any(one.source for one in host.bindings_to(queue))
             unread.append({"name": name, "ready": ready, "bound": bound})
-    unread += [one for told in await _told_by_others(request) for one in told]
+    unread += [one for told in await _answers_of_others(request) for one in told]
     return JSONResponse(sorted(unread, key=lambda one: one["name"]))
 
 

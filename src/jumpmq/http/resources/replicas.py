@@ -37,7 +37,7 @@ async def add_member(request: Request) -> Response:
     if not any(one.home == home and node in one.wanted_members for one in copies.listed()):
         await copies.add_member(home, node)
         _audit(request, "add member", home, node)
-    return JSONResponse(await _told(request, home))
+    return JSONResponse(await _placement(request, home))
 
 
 async def delete_member(request: Request) -> Response:
@@ -86,10 +86,10 @@ async def _change(request: Request, what: str, node: str, homes: list[HomeCopies
         try:
             await change(one.home, node)
         except CopiesRefused as error:
-            told.append(await _told(request, one.home) | {"error": str(error)})
+            told.append(await _placement(request, one.home) | {"error": str(error)})
             continue
         _audit(request, what, one.home, node)
-        told.append(await _told(request, one.home))
+        told.append(await _placement(request, one.home))
     return JSONResponse(told)
 
 
@@ -116,7 +116,7 @@ def _compiled(key: str, pattern: str) -> patterns.Pattern:
         raise BadRequest(f"'{key}' must be a regular expression, not '{pattern}': {error}") from None
 
 
-async def _told(request: Request, home: int) -> dict[str, Any]:
+async def _placement(request: Request, home: int) -> dict[str, Any]:
     """Return a home after a change, with the number of its durable queues."""
     broker = requested.broker(request)
     there = (one for host in broker.topology.vhosts.values() for one in host.queues_of(home))

@@ -22,7 +22,7 @@ from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.security.tokens import told
+from jumpmq.broker.security.tokens import to_values
 from jumpmq.nodes.channels.group_members import SpreadMember
 from jumpmq.nodes.channels.remote_channel import Answered, RemoteChannel, Request, down
 from jumpmq.nodes.channels.remote_consumers import RemoteConsumer
@@ -94,7 +94,7 @@ class ChannelLinks:
         client = channel.connection
         owed = self._owed.setdefault((client.identity, link.peer), Owed())
         remote = self._remotes[number] = RemoteChannel(self, channel, link, number, owed)
-        user, scopes, until = told(client.user)
+        user, scopes, until = to_values(client.user)
         opened = {
             "number": number,
             "channel": channel.number,

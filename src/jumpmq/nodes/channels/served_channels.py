@@ -18,7 +18,7 @@ from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
-from jumpmq.broker.security.tokens import heard
+from jumpmq.broker.security.tokens import from_values
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.nodes.transport.link import Link
@@ -243,7 +243,7 @@ def client_home(consumer: Consumer) -> int | None:
 
 def _principal(opened: Any) -> Principal:
     """Return the client's user, with the permissions of a token."""
-    return heard(opened["user"], opened["scopes"], opened["until"])
+    return from_values(opened["user"], opened["scopes"], opened["until"])
 
 
 class ServedChannels:

@@ -200,9 +200,9 @@ class ShardChoice:
         begun = self._rounds.get((vhost, exchange))
         if begun is not None and begun.number == number and link.peer in begun.silent:
             begun.counts.update({int(queue): count for queue, count in counts.items()})
-            self._heard((vhost, exchange), begun, link.peer)
+            self._answered((vhost, exchange), begun, link.peer)
 
-    def _heard(self, name: Name, begun: _Round, home: int) -> None:
+    def _answered(self, name: Name, begun: _Round, home: int) -> None:
         begun.silent.discard(home)
         if not begun.silent:
             self._decide(name, begun)
@@ -226,7 +226,7 @@ class ShardChoice:
     def _down(self, link: Link) -> None:
         for name, begun in list(self._rounds.items()):
             if link.peer in begun.silent:
-                self._heard(name, begun, link.peer)
+                self._answered(name, begun, link.peer)
         for number, request in list(self._requests.items()):
             if request.chooser == link.peer:
                 del self._requests[number]

@@ -27,20 +27,20 @@ class UsageLinks:
         self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._limits: UserLimits | None = None  # has the counts of this home
-        self._heard: dict[int, Usage] = {}  # counts of other homes, by home
-        self._told: Usage = {}  # counts last sent
+        self._received: dict[int, Usage] = {}  # counts of other homes, by home
+        self._sent: Usage = {}  # counts last sent
         self._soon: asyncio.Handle | None = None  # the next sending
         self._polls: Ticks | None = None  # for closed connections and channels
-        links.handlers[USAGE] = self._hear
+        links.handlers[USAGE] = self._receive
         links.on_up.append(self._greet)
         links.on_down.append(self._forget)
 
     def serve(self, limits: UserLimits) -> None:
         """Start reporting, as clients may connect from now on."""
         self._limits = limits
-        limits.share(self._heard, self._tell_soon)
-        self._tell()
-        self._polls = Ticks(INTERVAL, self._tell)
+        limits.share(self._received, self._send_soon)
+        self._send()
+        self._polls = Ticks(INTERVAL, self._send)
 
     def stop(self) -> None:
         """Stop reporting."""
@@ -48,29 +48,29 @@ class UsageLinks:
             if handle is not None:
                 handle.cancel()
 
-    def _tell_soon(self) -> None:
+    def _send_soon(self) -> None:
         if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_soon(self._tell)
+            self._soon = asyncio.get_running_loop().call_soon(self._send)
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         self._soon = None
         usage = self._limits.usage() if self._limits is not None else {}
-        if usage != self._told:
-            self._told = usage
+        if usage != self._sent:
+            self._sent = usage
             with self._turns.turn():
                 for home in self._links.homes:
                     if (link := self._links.to(home)) is not None:
                         self._greet(link)
 
     def _greet(self, link: Link) -> None:
-        link.send(USAGE, json.dumps(self._told).encode())
+        link.send(USAGE, json.dumps(self._sent).encode())
 
     def _forget(self, link: Link) -> None:
-        self._heard.pop(link.peer, None)
+        self._received.pop(link.peer, None)
 
-    def _hear(self, link: Link, payload: memoryview) -> None:
+    def _receive(self, link: Link, payload: memoryview) -> None:
         usage = json.loads(bytes(payload))
-        before = self._heard.get(link.peer, usage)
-        self._heard[link.peer] = usage
+        before = self._received.get(link.peer, usage)
+        self._received[link.peer] = usage
         if self._limits is not None:
             self._limits.published_at_others(before, usage)

@@ -55,9 +55,9 @@ class LeadingStore:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()  # the event loop's thread
         self._store: Store | None = None  # None before the opening and after the close
-        self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._told.setblocking(False)
-        self._tells.setblocking(False)
+        self._positions_in, self._positions_out = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._positions_in.setblocking(False)
+        self._positions_out.setblocking(False)
         self._stored = 0  # last commit on disk, not reported to the replica yet
         self._kept_at = 0.0  # time of the last update of the first needed segment
         self._rest = b""  # first octets of a partly received position
@@ -84,13 +84,13 @@ class LeadingStore:
             segment_bytes=self._segment_bytes,
             linger_bytes=linger_bytes,
             epoch=self._epoch,
-            tell=self._tells.fileno(),
+            tell=self._positions_out.fileno(),
             ship=self._ship_ahead,
             completion=self._completion,
         )
         self._store.keep_from(self._home.needed_from)
         self._home.attach_store(self._segments, self.on_loss)
-        self._loop.add_reader(self._told.fileno(), self._on_written)
+        self._loop.add_reader(self._positions_in.fileno(), self._on_written)
         return self._store
 
     @property
@@ -117,9 +117,9 @@ class LeadingStore:
             self._tell_stored()
             self._store = None
             self._home.detach_store()
-            self._loop.remove_reader(self._told.fileno())
-        self._told.close()
-        self._tells.close()
+            self._loop.remove_reader(self._positions_in.fileno())
+        self._positions_in.close()
+        self._positions_out.close()
 
     def _ship_ahead(self, position: int, octets: bytes) -> bool:
         """Ship a commit before it is written, unless another thread is closing the store."""
@@ -138,7 +138,7 @@ class LeadingStore:
     def _on_written(self) -> None:
         """Read the newest position reported by the writing thread."""
         try:
-            octets = self._rest + self._told.recv(POSITIONS_READ)
+            octets = self._rest + self._positions_in.recv(POSITIONS_READ)
         except BlockingIOError:
             return
         whole = len(octets) // POSITION.size * POSITION.size

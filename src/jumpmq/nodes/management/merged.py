@@ -175,11 +175,11 @@ class MergedFigures:
             yield part
         for other in self.others.values():
             try:
-                async for told in other.object_counts(vhosts):
-                    if isinstance(told, HomeState):
-                        found[other.home] = told
+                async for one in other.object_counts(vhosts):
+                    if isinstance(one, HomeState):
+                        found[other.home] = one
                     else:
-                        yield told
+                        yield one
             except HomeUnreachable:
                 continue
         self._found = found
@@ -317,23 +317,23 @@ class MergedFigures:
         async def ask(home: int, run: list[int]) -> None:
             wanted = [definitions[place] for place in run]
             if not home:
-                told: Iterable[Any] = await getattr(self.own, figures)(wanted)
+                items: Iterable[Any] = await getattr(self.own, figures)(wanted)
             else:
-                told = await self._told(self.others[home], figures, wanted, missing)
-            for place, one in zip(run, told, strict=True):
+                items = await self._read(self.others[home], figures, wanted, missing)
+            for place, one in zip(run, items, strict=True):
                 found[place] = one
 
         await asyncio.gather(*(ask(home, run) for home, run in places.items()))
         return found
 
-    async def _told(self, other: OtherHome, figures: str, wanted: list[QueueDefinition], missing: Any) -> list[Any]:
-        told: list[Any] = []
+    async def _read(self, other: OtherHome, figures: str, wanted: list[QueueDefinition], missing: Any) -> list[Any]:
+        items: list[Any] = []
         for run in _runs(wanted):
             try:
-                told += [one async for part in other.read(figures, [_ref(one) for one in run]) for one in part]
+                items += [one async for part in other.read(figures, [_ref(one) for one in run]) for one in part]
             except HomeUnreachable:
-                return told + [missing(one) for one in wanted[len(told) :]]
-        return told
+                return items + [missing(one) for one in wanted[len(items) :]]
+        return items
 
 
 async def _list(other: OtherHome, figures: str, *arguments: Any) -> list[Any]:

@@ -6,16 +6,16 @@ import json
 from base64 import b64decode, b64encode
 
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.broker.security.tokens import heard, told
+from jumpmq.broker.security.tokens import from_values, to_values
 
 HEADER = b"jumpmq-user"
 
 
 def written(principal: Principal) -> bytes:
     """Encode a principal as the value of a header."""
-    return b64encode(json.dumps(told(principal)).encode())
+    return b64encode(json.dumps(to_values(principal)).encode())
 
 
 def read(value: str) -> Principal:
     """Decode a value of :func:`written`."""
-    return heard(*json.loads(b64decode(value)))
+    return from_values(*json.loads(b64decode(value)))

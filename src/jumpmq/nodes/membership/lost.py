@@ -133,13 +133,13 @@ class EtcdWatch:
         look, known = EtcdPoll(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
         reads = [*look.reads, get(self._etcd.keys.format), self._live.read]
         _, (*found, version, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
-        lacks, is_told = look.lacks(found)
+        lacks, notifies = look.lacks(found)
         had = stall.set_back
         stall.lacks(lacks)
         stall.changed(client.url)
         if live.revision < known:  # etcd was set back: its revisions start again
             self._live.revision = 0
-        if is_told:
+        if notifies:
             # The notice is bound to a lease: a node that ends must not stop the cluster's changes for ever.
             await self._lease.require()
             await client.transaction([], [put(look.key, look.value, self._lease.id)])

@@ -291,9 +291,9 @@ class Member:
     async def _follow_log(self) -> None:
         """Poll for entries that were not received over links. Polls cost etcd and this node less than a watch."""
         while True:
-            is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
+            all_linked = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.linked_look if is_told else self._timing.unlinked_look):
+                async with asyncio.timeout(self._timing.linked_look if all_linked else self._timing.unlinked_look):
                     await self.entries.behind.wait()
             self.entries.behind.clear()
             await self.etcd.until_answered(self.entries.catch_up, self._timing.unlinked_look)

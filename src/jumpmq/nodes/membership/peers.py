@@ -105,7 +105,7 @@ class PeerMessages:
             case {"deposed": int(epoch)}:
                 self._lease.require_epoch(epoch)
             case {"dead": homes}:
-                self._witness.heard(link.peer, set(homes))
+                self._witness.note_dead(link.peer, set(homes))
 
     def _compare(self, home: int, entry: int, digest: int | None) -> None:
         """End this node if a node with a lower number, which has joined earlier, has different definitions."""

@@ -48,7 +48,7 @@ class Witness:
         self._missed: dict[int, float] = {}  # loop time of the last sign of life, by home
         self._suspected: dict[int, set[int]] = {}  # by linked home, the homes that it declares dead
 
-    def heard(self, home: int, dead: set[int]) -> None:
+    def note_dead(self, home: int, dead: set[int]) -> None:
         """Record the homes declared dead by a peer."""
         self._suspected[home] = dead
 

@@ -69,7 +69,7 @@ class Returning:
         self._workers = workers  # number of homes to wait for
         self._links = links  # to all peers
         self._ask = ask  # sends requests to the homes of shards
-        self._told: set[tuple[str, str]] = set()  # logged reasons, by shard
+        self._logged: set[tuple[str, str]] = set()  # logged reasons, by shard
 
     async def run(self, kept: Any) -> None:
         """Bring back the shards of the list.
@@ -141,6 +141,6 @@ class Returning:
 
     def _tell(self, queue: DeclaredQueue, reason: str | None) -> None:
         """Log, once per shard, the reason why it cannot return yet."""
-        if reason is not None and (queue.name, reason) not in self._told:
-            self._told.add((queue.name, reason))
+        if reason is not None and (queue.name, reason) not in self._logged:
+            self._logged.add((queue.name, reason))
             log.warning("%r cannot return to this node yet: %s", queue, reason)

@@ -92,7 +92,7 @@ class WorkerProcess:
         self._supervisor = supervisor  # socket to the supervisor
         self._assignment = assignment  # settings
         self._ended = asyncio.Event()  # set when the process has to end
-        self._was_told = False  # True if the supervisor has said so
+        self._in_order = False  # True if the supervisor has requested the end
         self._listeners: dict[int, GivenClients] = {}  # by the command that accompanies their clients
         self._taken = 0  # clients received
         self._control: Control | None = None  # control of the broker; None during the start
@@ -111,7 +111,7 @@ class WorkerProcess:
         try:
             await until_stopped(self._serve_home(), self._ended, self._started)
         finally:
-            if not self._was_told and links is not None:
+            if not self._in_order and links is not None:
                 shutil.rmtree(links, ignore_errors=True)
 
     async def _serve_home(self) -> None:
@@ -135,7 +135,7 @@ class WorkerProcess:
         self._say(again=True)
         if not in_order:
             end_at_once(reason)
-        self._was_told = True
+        self._in_order = True
         self._ended.set()
 
     async def _serve(self, control: Control) -> None:
@@ -211,8 +211,8 @@ class WorkerProcess:
         except OSError:
             octets, descriptors = b"", []
         if END in octets or not octets:
-            self._was_told = END in octets
-            if not self._was_told:
+            self._in_order = END in octets
+            if not self._in_order:
                 log.error("the supervisor has ended: this process ends, too, because it gets no more clients")
             asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
             self._ended.set()
