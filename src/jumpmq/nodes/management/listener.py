@@ -38,6 +38,8 @@ from jumpmq.http.resources import (
     queue_contents,
     queue_messages,
     queues,
+    reader_messages,
+    reader_reservations,
     readers,
     slots,
 )
@@ -52,6 +54,8 @@ PASSED = (
     browse,
     deaths,
     delayed,
+    reader_messages,
+    reader_reservations,
     readers,
     slots,
     fences,
