@@ -57,6 +57,8 @@ PASSED = (
     reader_messages,
     reader_reservations,
     readers,
+    reader_messages,
+    reader_reservations,
     slots,
     fences,
     group_offsets,
