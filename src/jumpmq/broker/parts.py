@@ -6,8 +6,8 @@ import time
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
 from jumpmq.broker.bulk.starts import Starts
 from jumpmq.broker.bulk.writers import Writers
-from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.group_consumer import MemberChannel
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection.connection import Connection
@@ -175,7 +175,7 @@ class BrokerParts:
     def _deliveries(self) -> list[Deliveries]:
         return [channel.unacknowledged for one in self.connections for channel in one.channels.values()]
 
-    def _channels(self) -> list[Channel]:
+    def _channels(self) -> list[MemberChannel]:
         own = [channel for one in self.connections for channel in one.channels.values()]
         return [*own, *self.peers.channels.served()]
 

@@ -12,13 +12,14 @@ restored, :meth:`Lifecycle.join`, and listeners are opened for clients.
 import asyncio
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.bulk.starts import Fingerprint
 from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.group_consumer import MemberChannel
 from jumpmq.broker.channel.remote import RemoteChannels, no_remote
 from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
@@ -173,7 +174,7 @@ class Restored:
     services: Services
     streams: StreamFiles
     users: QueueUsers
-    channels: Callable[[], list[Channel]]
+    channels: Callable[[], Sequence[MemberChannel]]
     queue_moved: Callable[[Queue], object]
     disk_free_limit: Callable[[], int]
     take_client: Callable[[socket.socket, bytes], None]
@@ -235,7 +236,7 @@ class PeerChannels(Protocol):
     def of(self, channel: Channel) -> RemoteChannels:
         """Return the remote channels of a client's channel, for queues of other homes."""
 
-    def served(self) -> list[Channel]:
+    def served(self) -> Sequence[MemberChannel]:
         """Return the local channels of clients of other homes."""
 
 
@@ -334,8 +335,8 @@ class _NoChannels:
     def of(self, channel: Channel) -> RemoteChannels:
         return no_remote(channel)
 
-    def served(self) -> list[Channel]:
-        return []
+    def served(self) -> Sequence[MemberChannel]:
+        return ()
 
 
 class Alone:

@@ -115,6 +115,7 @@ class DeliveringChannel(Protocol):
     name: str
     number: int
     prefetch: int
+    consumer_prefetch: int
     held: int
     next_delivery_tag: int
     consumers: dict[str, Subscription]

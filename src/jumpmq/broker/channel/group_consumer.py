@@ -101,9 +101,8 @@ class Whole(Protocol):
 
 
 class MemberChannel(DeliveringChannel, Protocol):
-    """A channel, from the point of view of members of consumer groups."""
+    """A channel, from the point of view of members of consumer groups, and of others that revoke deliveries."""
 
-    consumer_prefetch: int
     groups: ConsumerGroups
     upkeep: Upkeep
 

@@ -6,21 +6,36 @@ than the tag recorded a while ago is at least as old as this record.
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.queues.argument_checks import timeout_of
 from jumpmq.queues.arguments import CONSUMER_TIMEOUT
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
-    from jumpmq.broker.channel.consumers import DeliveringQueue, Holder
+    from jumpmq.broker.channel.consumers import DeliveringQueue, Holder, Subscription
     from jumpmq.queues.consumer import Consumer
 
 
 LONGEST_INTERVAL = 60.0
 """Maximum seconds between checks: RabbitMQ's interval."""
+
+
+class TimedChannel(Protocol):
+    """A channel, from the point of view of acknowledgement timeouts.
+
+    Attributes:
+        tags_at: times of earlier checks, by the monotonic clock, and the next delivery tag at each; None without
+            deliveries.
+    """
+
+    number: int
+    next_delivery_tag: int
+    consumers: "dict[str, Subscription]"
+    unacknowledged: Deliveries
+    tags_at: deque[tuple[float, int]] | None
 
 
 class Overdue:
@@ -37,7 +52,7 @@ class Overdue:
         self._timeout = timeout or math.inf
         self.interval = min(LONGEST_INTERVAL, self._timeout / 2)
 
-    def look(self, channel: Channel, now: float) -> "tuple[Message, PreconditionFailed] | None":
+    def look(self, channel: TimedChannel, now: float) -> "tuple[Message, PreconditionFailed] | None":
         """Return an overdue delivery of a channel, with the error; None without one.
 
         Args:
@@ -74,7 +89,7 @@ def _tag_at(looks: deque[tuple[float, int]], at: float) -> int:
     return next((tag for looked_at, tag in reversed(looks) if looked_at <= at), 0)
 
 
-def _own_timeouts(channel: Channel) -> set[float]:
+def _own_timeouts(channel: TimedChannel) -> set[float]:
     """Return the timeouts, in seconds, of the channel's consumers and their queues."""
     found = {_timeout_of(one, one.queue) for consumer in channel.consumers.values() for one in consumer.holders}
     return {timeout for timeout in found if timeout is not None}
@@ -95,7 +110,7 @@ def _timeout_of(consumer: "Holder | Consumer | None", queue: "DeliveringQueue | 
     return None if found is None else found / 1000
 
 
-def _refusal(channel: Channel, timeout: float) -> PreconditionFailed:
+def _refusal(channel: TimedChannel, timeout: float) -> PreconditionFailed:
     return PreconditionFailed(
         f"delivery acknowledgement on channel {channel.number} timed out. "
         f"Timeout value used: {timeout * 1000:.0f} ms. "

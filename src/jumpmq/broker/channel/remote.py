@@ -13,13 +13,24 @@ from typing import Any, Protocol
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.waiting import Waiting
-from jumpmq.topology import VirtualHost
+from jumpmq.topology import Topology, VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 Then = Callable[[Any], None]
 """Function called with the answer to a request."""
+
+
+class LinkedChannel(Protocol):
+    """A client's channel, from the point of view of its requests to other homes."""
+
+    topology: Topology
+    closed: bool
+
+    @property
+    def connection(self) -> ChannelClient: ...
 
 
 class RemoteChannels(Protocol):

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.consumers import ChannelConsumer, DeliveringChannel
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener, connection_limit
@@ -369,8 +369,8 @@ class HomeFigures:
             None if the message is not an unsettled delivery, or if the delivery is parked on disk.
         """
         queue = self._live(definition)
-        live = [channel for one in self._broker.connections for channel in one.channels.values()]
-        live += self._broker.peers.channels.served()
+        own = (channel for one in self._broker.connections for channel in one.channels.values())
+        live: list[DeliveringChannel] = [*own, *self._broker.peers.channels.served()]
         async for channel, messages in self._broker.slices.through(unsettled(live)):
             for message in messages:
                 if message.seq == number and message.queue is queue:

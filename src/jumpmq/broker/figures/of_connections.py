@@ -8,6 +8,7 @@ from operator import attrgetter
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.client import ChannelClient
+from jumpmq.broker.channel.consumers import DeliveringChannel
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.figures.values import (
     OF_CHANNELS,
@@ -89,7 +90,7 @@ def _tls(connection: Connection) -> TLSFigures | None:
     )
 
 
-def channel_id(channel: Channel) -> ChannelId:
+def channel_id(channel: DeliveringChannel) -> ChannelId:
     """Return the identity of a channel."""
     return channel.connection.identity, channel.number
 
@@ -115,14 +116,14 @@ def channel_figures(channel: Channel) -> ChannelFigures:
     )
 
 
-def unsettled(channels: Iterable[Channel]) -> Iterator[tuple[Channel, list[Message]]]:
+def unsettled(channels: Iterable[DeliveringChannel]) -> Iterator[tuple[DeliveringChannel, list[Message]]]:
     """Yield the unsettled deliveries of channels, without parked ones, some at a time."""
     for channel in channels:
         for messages in channel.unacknowledged.unparked(DELIVERIES_AT_ONCE):
             yield channel, messages
 
 
-def delivery_holder(channel: Channel, message: Message) -> DeliveryHolder:
+def delivery_holder(channel: DeliveringChannel, message: Message) -> DeliveryHolder:
     """Return the holder of an unsettled delivery of a channel."""
     consumer = message.consumer
     epoch_of = getattr(consumer, "epoch_of", None)

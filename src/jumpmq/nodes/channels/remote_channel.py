@@ -33,7 +33,7 @@ from jumpmq.queues.runs import packed_seqs
 from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.broker.channel.remote import LinkedChannel
 
 OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED, Outcome.FAILED]
 
@@ -83,7 +83,7 @@ class RemoteEnds(Protocol):
 class RemoteChannel:
     """Remote channel of a channel, at a single home."""
 
-    def __init__(self, ends: RemoteEnds, channel: "Channel", link: Link, number: int, owed: Owed) -> None:
+    def __init__(self, ends: RemoteEnds, channel: "LinkedChannel", link: Link, number: int, owed: Owed) -> None:
         self.channel = channel
         self.link = link
         self.number = number
@@ -279,7 +279,7 @@ class _ArrivingContent:
         return self.message
 
 
-def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
+def down(channel: "LinkedChannel", queue: DeclaredQueue) -> NotFound:
     """Return the error for a queue at an unreachable home."""
     node = channel.topology.node_of(queue.definition.home)
     durable = "durable " if queue.durable else ""

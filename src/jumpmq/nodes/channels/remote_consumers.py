@@ -13,8 +13,7 @@ from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
-    from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
+    from jumpmq.broker.channel.consumers import ChannelConsumer, DeliveringChannel, Holder
     from jumpmq.queues import Queue
 
 
@@ -80,7 +79,7 @@ class RemoteConsumer:
 
     def __init__(
         self,
-        channel: "Channel",
+        channel: "DeliveringChannel",
         remote: RemoteEnd,
         declared: DeclaredQueue,
         queue: RemoteQueue,
@@ -200,7 +199,7 @@ class Acknowledging(Protocol):
     def no_ack(self) -> bool: ...
 
 
-def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: list[Message]) -> None:
+def hand_on(consumer: Acknowledging, channel: "DeliveringChannel", tag: bytes, messages: list[Message]) -> None:
     """Deliver messages of another home to the client.
 
     Args:
@@ -218,7 +217,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
     note_sent(channel, [] if consumer.no_ack else messages, len(messages), redelivered)
 
 
-def note_sent(channel: "Channel", held: list[Message], count: int, redelivered: int) -> None:
+def note_sent(channel: "DeliveringChannel", held: list[Message], count: int, redelivered: int) -> None:
     """Count deliveries of another home as sent to the client.
 
     Args:

@@ -33,7 +33,7 @@ from jumpmq.nodes.channels.served_channels import client_home
 from jumpmq.nodes.transport.records import CHOOSE, CHOSEN, COUNT, COUNTED
 
 if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.broker.channel.remote import LinkedChannel
     from jumpmq.broker.commit.turns import Turns
     from jumpmq.nodes.transport.link import Link
     from jumpmq.nodes.transport.links import Links
@@ -57,7 +57,7 @@ class _Request:
 
     name: Name
     waiting: Waiting
-    channel: Channel
+    channel: LinkedChannel
     chooser: int = 0
     shard: Shard = None
 
@@ -95,7 +95,7 @@ class ShardChoice:
         self._topology: Topology | None = None  # None before the queues are restored
         self._numbers = itertools.count(1)  # of requests, and of rounds
         self._requests: dict[int, _Request] = {}  # of clients here
-        self._given: dict[Channel, int] = {}  # shards, by id, that channels here are about to consume from
+        self._given: dict[LinkedChannel, int] = {}  # shards, by id, that channels here are about to consume from
         self._rounds: dict[Name, _Round] = {}  # while this home is the chooser
         links.handlers[CHOOSE] = self._asked
         links.handlers[CHOSEN] = self._chosen
@@ -107,7 +107,7 @@ class ShardChoice:
         """Start serving, as the queues are ready."""
         self._topology = topology
 
-    def choose(self, channel: Channel, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
+    def choose(self, channel: LinkedChannel, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
         """See :meth:`jumpmq.broker.channel.remote.RemoteChannels.choose`."""
         if not self._others():
             return None

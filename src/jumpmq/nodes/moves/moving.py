@@ -25,8 +25,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.group_consumer import MemberChannel
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups.group import GroupCounts
@@ -83,7 +83,7 @@ class Moves:
         self._on_disk = on_disk  # calls back once a change is on disk
         self._outbox = outbox  # messages in flight to peers
         self._topology: Topology  # knows the queues
-        self._channels: Callable[[], Iterable[Channel]]  # all channels that may hold deliveries
+        self._channels: Callable[[], Iterable[MemberChannel]]  # all channels that may hold deliveries
         self._on_moved: Callable[[Queue], object]  # called after a queue has moved
         self._files: StreamFiles  # of the local streams
         self._serves = False  # whether the local queues are loaded
@@ -102,7 +102,7 @@ class Moves:
     def serve(
         self,
         topology: Topology,
-        channels: Callable[[], Iterable[Channel]],
+        channels: Callable[[], Iterable[MemberChannel]],
         on_moved: Callable[[Queue], object],
         files: StreamFiles,
         disk_limit: Callable[[], int],
