@@ -243,8 +243,12 @@ class HomeFigures:
         groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
         return [unit_supply(live, Partition(queue.name, queue.id)) for live in groups]
 
-    def has_room(self, queue: Queue) -> bool:
-        """Return True if a consumer of a local queue can take messages: the single active one, if the queue has it."""
+    def has_room(self, queue: Queue) -> bool | None:
+        """Return True if a consumer of a local queue can take messages: the single active one, if the queue has it;
+        None for a queue without consumers.
+        """
+        if not queue.consumers:
+            return None
         served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
         return any(consumer.capacity() > 0 for consumer in served)
 

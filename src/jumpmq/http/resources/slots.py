@@ -147,9 +147,10 @@ def _why_groups(home: HomeFigures, queue: Queue) -> str | None:
 
 def _why_consumers(home: HomeFigures, queue: Queue) -> str | None:
     """Explain why no consumer of a queue without a consumer group is served; None if a consumer is served."""
-    if not queue.consumers:
+    has_room = home.has_room(queue)
+    if has_room is None:
         return "the queue has no consumer"
-    if not home.has_room(queue):
+    if not has_room:
         return "no consumer has room: every prefetch is used up, or the client does not read from its connection"
     return None
 
