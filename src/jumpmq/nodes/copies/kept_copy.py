@@ -7,6 +7,7 @@ When the replica becomes the leader, it gets a :class:`~jumpmq.nodes.copies.lead
 import asyncio
 import contextlib
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -32,6 +33,11 @@ RETRY = 1.0
 
 DOUBTED = "doubted"
 """Name of an empty file that marks a directory as a damaged copy, to be replaced by a copy from another node."""
+
+ANNOUNCED = 2.0
+"""Seconds from the detection of damage until the copy may be replaced: the damage may come from the leader's files, and
+the leader announces its own damage within this time.
+"""
 
 LEFT = 8.0
 """Delay in seconds before a copy is reopened after a failure of the disk while the replica led, or was about to lead.
@@ -102,6 +108,7 @@ class KeptCopy:
         self.leading: LeadingStore | None = None
         self._alarm = CopyAlarms(number)
         self.is_doubted = (directory / DOUBTED).exists()
+        self._doubted_at = -math.inf  # time of the detection of damage, by the loop's clock
         self.blocks = self.hides = False
         self._marking: asyncio.Task[None] | None = None  # writes the file :data:`DOUBTED`
         self._failed = False  # True if a failure has closed the copy, or is closing it
@@ -185,7 +192,9 @@ class KeptCopy:
 
     @property
     def _is_replaceable(self) -> bool:
-        return self.is_doubted and self._server is not None and self._server.spares(self.number)
+        if not self.is_doubted or asyncio.get_running_loop().time() - self._doubted_at < ANNOUNCED:
+            return False
+        return self._server is not None and self._server.spares(self.number)
 
     def doubt(self, reason: str, *, blocks: bool = False) -> None:
         """Mark the copy as damaged. The leader's copy replaces it once the home does not need it.
@@ -193,6 +202,8 @@ class KeptCopy:
         Args:
             blocks: True if the damage keeps another copy from joining.
         """
+        if not self.is_doubted:
+            self._doubted_at = asyncio.get_running_loop().time()
         self.is_doubted = True
         self.blocks |= blocks
         self._marking = asyncio.get_running_loop().create_task(self._doubt())
