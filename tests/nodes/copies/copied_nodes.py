@@ -79,7 +79,7 @@ class Nodes:
 
     def stop(self) -> None:
         for node in self.all:
-            node.stop()
+            node.close()
 
 
 class Node(JumpMQ):

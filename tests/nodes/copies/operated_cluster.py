@@ -22,11 +22,12 @@ class Cluster:
     def __init__(self, directory: Path, url: str, kind: type[JumpMQ]) -> None:
         self.etcd = url
         ports = free_ports(6)
+        options = ("--cluster", "test", "--etcd", url, "--return-after", "1")
         self.nodes = [
             kind(
                 directory / node,
                 node,
-                ("--cluster", "test", "--etcd", url, "--port", str(ports[i]), "--http-port", str(ports[i + 3])),
+                (*options, "--port", str(ports[i]), "--http-port", str(ports[i + 3])),
             )
             for i, node in enumerate(NODES)
         ]
