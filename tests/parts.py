@@ -20,7 +20,7 @@ SPARK = "tests/spark/"
 APART = ("test_agreement.py", "test_amqp_sink.py", "test_connect.py", "test_docs.py", "test_rows.py", "test_routing.py")
 """Files of `SPARK` without the common Spark."""
 
-APIECE = ("tests/nodes/log/test_schedules.py",)
+APIECE = ("tests/nodes/copies/test_failover.py", "tests/nodes/log/test_schedules.py")
 """Files whose tests are separate parts."""
 
 LONG = (
@@ -34,22 +34,29 @@ LONG = (
     "tests/conformance/test_management_figures.py",
     "tests/cli/demo/test_demo.py",
     "tests/nodes/copies/test_failover.py",
+    "tests/nodes/copies/test_damage_everywhere.py",
+    "tests/nodes/copies/test_killed_verbs.py",
+    "tests/nodes/processes/test_nodes_with_workers.py",
+    "tests/nodes/copies/test_forgetting.py",
+    "tests/nodes/management/site/test_cluster_page.py",
+    "tests/nodes/replicas/test_machines.py",
+    "tests/nodes/processes/test_fewer_workers.py",
+    "tests/nodes/management/test_cluster.py",
+    "tests/nodes/copies/test_operating.py",
     "tests/nodes/processes/test_workers.py",
     "tests/nodes/membership/test_stall.py",
+    "tests/nodes/processes/test_batches_under_kills.py",
     "tests/http/site/test_views.py",
     "tests/http/site/test_actions.py",
     "tests/http/site/test_trouble.py",
     "tests/conformance/test_at_least_once.py",
     "tests/http/test_openapi.py",
     "tests/cli/verbs/test_same_as_rabbitmqctl.py",
-    "tests/nodes/processes/test_nodes_with_workers.py",
     "tests/test_examples.py",
     "tests/store/test_crash_points.py",
     "tests/nodes/membership/test_cluster.py",
-    "tests/nodes/management/site/test_cluster_page.py",
     "tests/nodes/processes/test_conformance_with_workers.py",
     "tests/test_one_process.py",
-    "tests/nodes/replicas/test_machines.py",
     "tests/nodes/transport/test_hand_over.py",
     "tests/broker/consumer_groups/test_hung_and_killed.py",
     "tests/test_documentation_site.py",

@@ -27,7 +27,7 @@ from jumpmq.store.lineage import Stretch, read_lineage
 from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.recovery import Recovery
 
-POINTS = 60
+POINTS = 40
 """Number of crashes tried for each workload."""
 
 
