@@ -7,7 +7,7 @@ from typing import Any
 import pika
 import pyarrow as pa
 import pytest
-from tests.brokers import config_of, in_loop, started, stopped, with_channel
+from tests.brokers import config_of, in_loop, started, with_channel
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
@@ -86,10 +86,7 @@ async def test_consumers_that_are_searched_for_in_steps_get_everything(
             channel.connection.process_data_events(0.1)
         return found
 
-    try:
-        found = await with_channel(broker, work)
-    finally:
-        await stopped(broker)
+    found = await with_channel(broker, work)
     assert found == [
         [number for number in range(120) if number % 3 == 0],
         [number for number in range(120) if number % 3],

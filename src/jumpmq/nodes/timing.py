@@ -32,6 +32,7 @@ class Timing:
             interval, and shown in warnings and the health check.
         asked_again: time before a home is asked again that does not answer about a move, or cannot take a copy.
         piece_octets: maximum octets of a piece of a copied stream.
+        copies_kept: time for keeping copied files of a stream without a request for the rest.
         copies_look: time between two looks for copied files that nobody requests any more.
         session_pause: time before a dropped session of replicas begins again.
         near_octets: maximum octets left to copy before a stream moves.
@@ -56,6 +57,7 @@ class Timing:
     stalled_move: float = 30.0
     asked_again: float = 2.0
     piece_octets: int = 256 << 10
+    copies_kept: float = 600.0
     copies_look: float = 60.0
     session_pause: float = 1.0
     near_octets: int = 16 << 20

@@ -13,6 +13,7 @@ from typing import Any
 
 import pika
 import pytest
+from tests.brokers import stopping
 from tests.etcd import needs_etcd
 from tests.nodes.clusters import PERSISTENT, Cluster, accepted, config_of, declare, member_of, started
 from tests.nodes.homes import NODES, in_loop, peers_of, propose, stopped, until
@@ -421,7 +422,7 @@ async def test_a_broker_that_waited_for_an_etcd_that_is_not_there_goes_on_alone(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await start(replace(config, etcd="http://127.0.0.1:9"), enter)
-    await stopped(await started(replace(config, cluster=None)))
+    await started(replace(config, cluster=None))
 
 
 @pytest.mark.parametrize("lost", [1, 2])
@@ -469,12 +470,10 @@ async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
                 patched.setattr(EtcdSettings, "client", lambda it, left=questions: ending(client(it), left, done))
                 with pytest.raises(BrokerError, match="ended"):
                     await cluster.started(config)
-            node = await cluster.started(config)
-            try:
+            async with stopping():
+                node = await cluster.started(config)
                 assert list(node.topology.nodes) == ([name] if makes else [NODES[0], name])
                 assert ("known" in node.topology.vhosts["/"].declared) is not makes
-            finally:
-                await stopped(node)
             if not makes:
                 await propose(first, ForgetNode(name))
 

@@ -339,7 +339,7 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
             await until(lambda: bodies(first, "letters"))
         finally:
             joins.set()
-            await stopped(await starting)
+            await starting
         assert bodies(first, "letters") == [b"letter"]
         assert "are lost" not in caplog.text
 

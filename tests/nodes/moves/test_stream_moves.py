@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import copied, declare, queue_of, with_channel
+from tests.brokers import copied, declare, queue_of, stopping, with_channel
 from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, in_loop, nodes, peers_of, propose, started, stopped, until
 from tests.nodes.moves.moves import is_over, publish, read
@@ -16,7 +16,7 @@ from tests.nodes.moves.moves import is_over, publish, read
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.memory import resources
-from jumpmq.nodes.moves import stream_copies, stream_moves
+from jumpmq.nodes.moves import stream_moves
 from jumpmq.nodes.moves.stream_offers import StreamOffers
 from jumpmq.nodes.timing import Timing
 from jumpmq.nodes.transport.records import COPY, GIVEN, PIECE
@@ -159,10 +159,10 @@ async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monk
         octets = sum(extent.size for extent in queue_of(first, "s").move.extents)  # type: ignore[attr-defined]
         move(first, "s", 2)
         await until(lambda: written[0] > 30_000)
-        stopping = asyncio.ensure_future(stopped(second))
+        ending = asyncio.ensure_future(stopped(second))
         await asyncio.sleep(0.1)
         room.set()
-        await stopping
+        await ending
         before = written[0]
         assert before < octets
         copied = copies(tmp_path)[0]
@@ -396,7 +396,7 @@ async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path) -> None:
     """Files of an abandoned move are deleted: at once with the stream, otherwise after a while."""
 
     def leave(number: int) -> Path:
@@ -414,7 +414,9 @@ async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: 
     await until(lambda: not of_none.exists())
     await asyncio.sleep(0.3)
     assert of_stream.exists()
-    monkeypatch.setattr(stream_copies, "KEPT", 0.1)
+    await stopped(second)
+    timing = Timing(copies_kept=0.1, copies_look=0.1)
+    await started(config_of(2, 2, tmp_path, node=NODES[1]), known, timing)
     await until(lambda: not of_stream.exists())
 
 
@@ -437,14 +439,12 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
     known = FixedDirectory("cluster", "s" * 64)
     for number in range(0, count, max(1, count // 12)):
         directory = tmp_path / str(number)
-        again = [await started(config_of(home, 2, directory, node=NODES[home - 1]), known, timing) for home in (1, 2)]
-        try:
+        configs = [config_of(home, 2, directory, node=NODES[home - 1]) for home in (1, 2)]
+        async with stopping():
+            again = [await started(config, known, timing) for config in configs]
             await until(lambda: "s" in again[1].topology.vhosts["/"].queues)  # noqa: B023
             await over(directory, *again)
             found = [one for _, one in read(again[1], "s")]
             assert found == list(range(len(found)))
             assert len(found) >= 500
             assert not any(broker.losses for broker in again)
-        finally:
-            for broker in again:
-                await stopped(broker)

@@ -3,7 +3,7 @@
 The new home requests pieces of segments, a few at a time, checks their CRC, writes and syncs them. The checksums of a
 segment's chunks are verified once the segment is complete. Copied files survive a broken link and a kill of either
 process; the next attempt continues after the last whole chunk. Copied files are deleted if the stream stays at its old
-home, or if nobody requests the rest for :data:`KEPT` seconds.
+home, or if nobody requests the rest for ``Timing.copies_kept`` seconds.
 
 A home with copies has to replicate the stream. It writes the chunks to its log instead, in commits of about
 :data:`IMPORTED` octets (:mod:`jumpmq.store.stream_import`).
@@ -45,9 +45,6 @@ LOOKED_AT_ROOM = 8 << 20
 
 SILENCE = 10.0
 """Seconds without a piece before a copy is given up until requested again."""
-
-KEPT = 600.0
-"""Time in seconds for keeping copied files without a request for the rest."""
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +179,7 @@ class StreamCopies:
     async def _sweep(self, files: StreamFiles) -> None:
         while True:
             now = asyncio.get_running_loop().time()
-            for number in [number for number, asked in self._asked.items() if now - asked >= KEPT]:
+            for number in [number for number, asked in self._asked.items() if now - asked >= self._timing.copies_kept]:
                 if number not in self._tasks and self._awaiting(number) is None:
                     log.warning("the partial copy of stream %d is deleted: the stream's home does not continue", number)
                     await self._delete(files, number)
