@@ -186,7 +186,7 @@ class HistoryEvent:
     queue: str = ""
 
 
-def told(change: Change) -> tuple[str, str] | None:
+def described(change: Change) -> tuple[str, str] | None:
     """Return virtual host and description of a change of definitions; None for a change without effect on rates and
     backlogs.
     """
@@ -227,7 +227,7 @@ class History:
 
     def _follow(self, change: Change, principal: ChangePrincipal) -> None:
         """Record a change of definitions as an event."""
-        if (found := told(change)) is not None:
+        if (found := described(change)) is not None:
             vhost, text = found
             queue = change.name if isinstance(change, MoveQueue) else ""
             self._events.append(HistoryEvent(time.time(), vhost, text, queue))

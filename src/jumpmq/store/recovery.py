@@ -447,7 +447,7 @@ class Recovery:
         """
         segments = {segment.number: segment for segment in self.segments}
         queue_name = definitions.QueueNaming(self.definitions)
-        self.losses += [gap.told(queue_name) for gap in self._gaps]
+        self.losses += [gap.described(queue_name) for gap in self._gaps]
         for queue, batches in self.queues.items():
             for place, batch in enumerate(batches):
                 # Most batches are in one file, where the last block proves the earlier blocks.
@@ -539,7 +539,7 @@ class Gap:
             if first > (last or 0) + 1:
                 self._messages.append((queue, None if last is None else last + 1, first - 1))
 
-    def told(self, queue_name: Callable[[int], str]) -> str:
+    def described(self, queue_name: Callable[[int], str]) -> str:
         """Return a sentence with the missing part, and the messages possibly missing."""
         parts = [
             f"messages {'' if first is None else f'{first} '}to {last} of {queue_name(queue)}"

@@ -32,7 +32,7 @@ COMPATIBLE_WITH = "3.10.8"
 """Version of RabbitMQ with the exported format."""
 
 
-MAX_TOLD = 200
+MAX_SHOWN = 200
 """Maximum number of skipped entries named after an import."""
 
 
@@ -113,12 +113,12 @@ async def _import(request: Request, found: dict[str, Any], vhost: str | None) ->
         )
     finally:
         await broker.slices.forget(*lists_of(found))
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if skipped:
-        told |= {"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)}
+        shown |= {"skipped": skipped[:MAX_SHOWN], "skipped_count": len(skipped)}
     if renaming.queues:
-        told |= {"renamed": renaming.shown(), "notes": renaming.notes[:MAX_TOLD]}
-    return answer(told) if told else changing.deleted()
+        shown |= {"renamed": renaming.shown(), "notes": renaming.notes[:MAX_SHOWN]}
+    return answer(shown) if shown else changing.deleted()
 
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, Any]:

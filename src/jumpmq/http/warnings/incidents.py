@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jumpmq.http.warnings.warning import Warning
 
-Told = tuple["Warning", float]
+DatedWarning = tuple["Warning", float]
 """A warning, and its start in seconds since the epoch."""
 
 CAUSES = (
@@ -89,12 +89,12 @@ class Incident:
         return shown
 
 
-def by_cause(told: Iterable[Told]) -> list[Incident]:
+def by_cause(warnings: Iterable[DatedWarning]) -> list[Incident]:
     """Group warnings into incidents, most urgent first: alarms, with nodes before queues; then by time until full; then
     by growth; then by age."""
-    in_queues: dict[tuple[str, str], list[Told]] = {}
+    in_queues: dict[tuple[str, str], list[DatedWarning]] = {}
     incidents: list[Incident] = []
-    for one, since in told:
+    for one, since in warnings:
         if one.queue:
             in_queues.setdefault((one.vhost, one.queue), []).append((one, since))
         else:

@@ -61,21 +61,21 @@ class Watch:
 
     async def shown(self) -> list[dict[str, Any]]:
         """Return all warnings, with ``since`` (seconds since the epoch)."""
-        return [one.shown() | {"since": round(since, 3)} for one, since in await self._told()]
+        return [one.shown() | {"since": round(since, 3)} for one, since in await self._current()]
 
     async def incidents(self) -> list[dict[str, Any]]:
         """Return the warnings grouped by cause."""
-        return [one.shown() for one in by_cause(await self._told())]
+        return [one.shown() for one in by_cause(await self._current())]
 
     async def _look(self) -> None:
         began, worked = time.monotonic(), time.thread_time()
         await self.absences.note()
         self._outages.note(self._rates)
         if began >= self._next:
-            await self._told()
+            await self._current()
             self._next = time.monotonic() + max(LOOK_EVERY, PAUSE * (time.thread_time() - worked))
 
-    async def _told(self) -> list[tuple[Warning, float]]:
+    async def _current(self) -> list[tuple[Warning, float]]:
         found = [*await find(self._broker, self._rates, self.absences, self._trends), *self._outages.warnings()]
         now = time.time()
         for one in found:

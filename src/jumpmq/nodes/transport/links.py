@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 PAUSES = 0.02, 0.1
 """Initial and maximum pause between two attempts to connect, in seconds."""
 
-Told = Callable[[Link], None]
+LinkListener = Callable[[Link], None]
 """Callback for a link going up or down."""
 
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -81,8 +81,8 @@ class Links:
     def __init__(self, ways: Ways, home: int, boot: str, turns: LinkTurns, timing: Timing = TIMING) -> None:
         self.timing = timing
         self.handlers: dict[int, RecordHandler] = {}
-        self.on_up: list[Told] = []
-        self.on_down: list[Told] = []
+        self.on_up: list[LinkListener] = []
+        self.on_down: list[LinkListener] = []
         self._on_call: Callable[[], asyncio.Protocol] | None = None  # makes the protocol of a call; None refuses calls
         self.epoch = 0
         self._epochs: dict[int, int] = {}  # latest known epoch of each home
@@ -179,15 +179,15 @@ class Links:
 
     async def _connect(self, home: int) -> None:
         """Keep the link to a home with a lower number connected."""
-        pause, told = PAUSES[0], ""
+        pause, logged = PAUSES[0], ""
         while True:
             link = self._link(connects=True)
             link.wanted = home
             try:
                 await self._ways.connect(home, lambda link=link: link)  # type: ignore[misc]
             except OSError as error:
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != logged:
+                    logged = str(error)
                     log.info("no link to home %d yet: %s", home, error)
                 pause = min(2 * pause, PAUSES[1])
             else:
@@ -211,8 +211,8 @@ class Links:
             before.close()
             self._down(before)
         self._links[link.peer] = link
-        for told in self.on_up:
-            told(link)
+        for listener in self.on_up:
+            listener(link)
         return True
 
     def require_epoch(self, home: int, epoch: int) -> None:
@@ -236,5 +236,5 @@ class Links:
     def _down(self, link: Link) -> None:
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
-            for told in self.on_down:
-                told(link)
+            for listener in self.on_down:
+                listener(link)
