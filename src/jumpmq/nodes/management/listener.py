@@ -57,8 +57,6 @@ PASSED = (
     reader_messages,
     reader_reservations,
     readers,
-    reader_messages,
-    reader_reservations,
     slots,
     fences,
     group_offsets,
