@@ -14,7 +14,7 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import UNLIMITED, MemoryAccount
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.records import QueueRecords, records_of_queues
-from jumpmq.queues.reservations import Reservations, exhaust
+from jumpmq.queues.reservations import ReservationGone, Reservations, exhaust
 
 
 @pytest.fixture
@@ -139,3 +139,20 @@ def test_a_read_that_ends_after_the_acknowledgement_leaves_no_note(opened: Opene
     exhaust(place.reserve(1))
     exhaust(place.acknowledge(2))
     assert place.unreadable == set()
+
+
+def test_a_reservation_deleted_during_an_answer_is_gone(opened: Opened) -> None:
+    """The messages are on disk only, and leave the store with their queue."""
+    queue, account = make_queue(opened, ClassicQueue)
+    queue.push([Message("", b"q", b"\x10\0\2", b"%d" % number, True) for number in range(100)])
+    opened.commit()
+    place = Reservations(queue, "group")
+    page_out(opened, queue, account, place)
+    exhaust(place.reserve(100))
+    pieces = [HeldPiece(place, piece) for piece in place.held(None, 1)]
+    queue.delete()
+    opened.commit()
+    with pytest.raises(
+        ReservationGone, match="of queue 'q' are gone: acknowledged meanwhile, or the queue was deleted"
+    ):
+        list(with_bodies(pieces, ("body",)))

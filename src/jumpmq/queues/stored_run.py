@@ -42,14 +42,16 @@ class StoredRun:
     """
 
     __slots__ = (
-        "_published_at", "_reader", "batch", "first_seq", "last_seq", "octets", "persistent", "queue", "redelivered",
+        "_is_dated", "_published_at", "_reader", "batch", "first_seq", "last_seq", "octets", "persistent", "queue",
+        "redelivered",
     )  # fmt: skip
 
     def __init__(
         self, reader: BatchReader, batch: Batch, numbers: tuple[int, int], octets: int, *, persistent: bool, again: bool
     ) -> None:
         self._reader = reader
-        self._published_at: float | None = None  # time of the first message; None before the first use
+        self._published_at: float | None = None  # time of the first readable message; None if unknown
+        self._is_dated = False  # True once the time was looked up
         self.queue: ReservingQueue
         self.batch = batch
         self.first_seq, self.last_seq = numbers
@@ -69,7 +71,8 @@ class StoredRun:
         """Publishing time of the first readable message, in seconds since the epoch; None if no message is readable.
         The first use reads a block.
         """
-        if self._published_at is None:
+        if not self._is_dated:
+            self._is_dated = True
             columns = self._columns(self.first_seq, self.first_seq)
             first = columns[0] if columns else next(iter(self.messages()), None)
             self._published_at = None if first is None else first.published_at
@@ -79,7 +82,7 @@ class StoredRun:
         """Return a part for reading only, by positions; ``end`` may be beyond the end."""
         part = copy(self)
         part.first_seq, part.last_seq = self.first_seq + first, min(self.last_seq, self.first_seq + end - 1)
-        part._published_at = None
+        part._is_dated = False
         return part
 
     def read(self) -> Iterator[Columns | list[Message]]:

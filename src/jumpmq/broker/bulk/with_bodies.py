@@ -10,9 +10,10 @@ from jumpmq.queues.bodies import at_once
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import Piece, Reservations, numbers_of
+from jumpmq.queues.reservations import Piece, ReservationGone, Reservations, numbers_of
 from jumpmq.queues.runs import of_body
 from jumpmq.queues.stored_run import StoredRun
+from jumpmq.store import StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,23 +55,35 @@ def with_bodies(
 
     Args:
         columns: names of columns; record batches have these and ``seq``, except for ``queue``.
+
+    Raises:
+        ReservationGone: messages have left the store since the pieces were chosen.
     """
     names = {"seq", *columns} - {"queue"}
     for one in pieces:
-        piece, queue = one.piece, one.queue
-        if isinstance(piece, Columns):
-            _note(one.place, piece, None)
-            yield queue, piece.record_batch(names)
-        elif isinstance(piece, StoredRun):
-            for part in piece.read():
-                if isinstance(part, Columns):
-                    _note(one.place, part, None)
-                    yield queue, part.record_batch(names)
-                else:
-                    _note(one.place, piece, part)
-                    yield queue, part
-        else:
-            yield from _with_paged_bodies(one.place, piece.messages() if isinstance(piece, Parked) else piece)
+        try:
+            yield from _read(one, names)
+        except StoreError:
+            raise ReservationGone(
+                f"reserved messages of queue '{one.queue}' are gone: acknowledged meanwhile, or the queue was deleted"
+            ) from None
+
+
+def _read(held: HeldPiece, names: Collection[str]) -> Iterator[tuple[str, list[Message]] | tuple[str, pa.RecordBatch]]:
+    piece, queue = held.piece, held.queue
+    if isinstance(piece, Columns):
+        _note(held.place, piece, None)
+        yield queue, piece.record_batch(names)
+    elif isinstance(piece, StoredRun):
+        for part in piece.read():
+            if isinstance(part, Columns):
+                _note(held.place, part, None)
+                yield queue, part.record_batch(names)
+            else:
+                _note(held.place, piece, part)
+                yield queue, part
+    else:
+        yield from _with_paged_bodies(held.place, piece.messages() if isinstance(piece, Parked) else piece)
 
 
 def _with_paged_bodies(place: Reservations, messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
