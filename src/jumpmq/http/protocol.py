@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jumpmq.broker.connection.closed import CLOSED
@@ -36,6 +37,29 @@ SHARE_KEPT = 0.5
 """Maximum share of all connections that requests to :data:`KEPT_PLACES` of an address may keep. Beyond the share, these
 requests are aborted like all others.
 """
+
+
+LARGE = 64 << 10
+"""Octets from which on a part of an answer is sent without a copy."""
+
+
+class UnjoinedConnection(h11.Connection):
+    """Writes large parts of answers to the transport as they are. h11 would join a part with its length in new memory.
+
+    Attributes:
+        transport: the connection's transport.
+    """
+
+    transport: asyncio.Transport
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """Return the parts to write for an event, as :class:`h11.Connection`; none after a large part was written."""
+        parts = super().send_with_data_passthrough(event)
+        if not (parts and isinstance(event, h11.Data) and len(event.data) >= LARGE):
+            return parts
+        for part in parts:
+            self.transport.write(part)
+        return []
 
 
 class Door:
@@ -102,10 +126,12 @@ class BoundedProtocol(H11Protocol):
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], timing: BrokerTiming
     ) -> None:
         super().__init__(config, server_state, app_state)
+        self.conn = self._unjoined = UnjoinedConnection(h11.SERVER)
         self._timing = timing
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._unjoined.transport = self.transport
         self.progress_at = self.loop.time()
         self._watch()
         self._door.places.enter(self, self._address)
