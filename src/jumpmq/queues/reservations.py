@@ -33,6 +33,7 @@ from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import Held
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.stored_run import StoredRun
+from jumpmq.store import Batch
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
@@ -250,6 +251,12 @@ class Reservations:
     def sizes(self) -> dict[int, int]:
         """Return the numbers of messages by unacknowledged reservation."""
         return {number: one.count for number, one in self._reservations.items() if number > self.acknowledged}
+
+    def on_disk(self) -> list[tuple[Batch, int, int]]:
+        """Return the messages of the last reservation that are on disk only: batch, first and last number."""
+        last = self._reservations.get(self.latest)
+        pieces = (last.pieces if last is not None else None) or []
+        return [(one.batch, one.first_seq, one.last_seq) for one in pieces if isinstance(one, StoredRun)]
 
     def page(self) -> Iterator[None]:
         """Drop held messages on disk from memory, piece by piece, yielding in between."""

@@ -284,6 +284,16 @@ class Log:
                 self._opened.pop(number, None)  # the next read tries another descriptor
             raise
 
+    def prefetch(self, position: int, length: int) -> None:
+        """Have the system read octets into its cache. Waits at most for the request, not for the octets.
+
+        Raises:
+            OSError: the segment cannot be opened.
+        """
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            file = self.file(position >> OFFSET_BITS)
+            os.posix_fadvise(file.descriptor, position & _OFFSETS, length, os.POSIX_FADV_WILLNEED)
+
     def salt(self, position: int) -> int:
         """Return the initial value of the segment's checksums."""
         segment = self.segments.get(position >> OFFSET_BITS)

@@ -18,6 +18,9 @@ SPAN = 4 << 20
 """Maximum octets read per call, except for a longer block."""
 
 
+PREFETCHED = 256 << 20
+"""Maximum octets read into the system's cache for a reservation, except for the last batch."""
+
 RETRIES = 2
 """Number of immediate retries of a failed read."""
 
@@ -71,6 +74,28 @@ class BlockReader:
                     yield Content(block)
                 else:
                     self._name(batch, [(position, size)], "a checksum fails", self._log.damaged)
+
+    def spans(self, ranges: list[tuple[Batch, int, int]]) -> list[tuple[int, int]]:
+        """Return the places of messages in the log as position and octets, up to ``PREFETCHED`` octets.
+
+        Args:
+            ranges: batch, first and last number.
+        """
+        found: list[tuple[int, int]] = []
+        left = PREFETCHED
+        for batch, first, last in ranges:
+            if left <= 0:
+                break
+            for span in _spans(batch.blocks(first, last)):
+                found.append((span[0][0], span[-1][0] + span[-1][1] - span[0][0]))
+                left -= found[-1][1]
+        return found
+
+    def prefetch(self, spans: list[tuple[int, int]]) -> None:
+        """Have the system read the places of :meth:`spans` into its cache. May wait for the disk; for any thread."""
+        for position, length in spans:
+            with contextlib.suppress(OSError):  # an unreadable or removed segment is noticed at the read
+                self._log.prefetch(position, length)
 
     def may_expire(self, batch: Batch, first: int, last: int) -> bool:
         """Return False if no block that may hold messages ``first`` to ``last`` has expiring messages. Only the heads

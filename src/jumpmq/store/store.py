@@ -17,6 +17,7 @@ import json
 import logging
 import select
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -421,6 +422,14 @@ class Store(Staging):
     def may_expire(self, batch: Batch, first: int, last: int) -> bool:
         """Return False if no message expires: see :meth:`BlockReader.may_expire`."""
         return self._reader.may_expire(batch, first, last)
+
+    def prefetching(self, ranges: list[tuple[Batch, int, int]]) -> Callable[[], None]:
+        """Return a function for any thread that has the system read messages into its cache. It may wait for the disk.
+
+        Args:
+            ranges: batch, first and last number.
+        """
+        return partial(self._reader.prefetch, self._reader.spans(ranges))
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]

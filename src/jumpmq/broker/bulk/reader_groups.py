@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from jumpmq.queues import Queue
     from jumpmq.store import Store
     from jumpmq.topology import Topology, VirtualHost
+
+T = TypeVar("T")
 
 LEASE_CHECK = 0.25
 """Seconds between checks of the leases."""
@@ -237,6 +239,9 @@ class ReaderGroups:
             for queue, count in (await self._shares(places, wanted)).items():
                 await self._broker.slices.between(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
+            if self._broker.store is not None and (unread := _interleaved([one.on_disk() for one in places.values()])):
+                # Beside the reader, which plans meanwhile; the tasks then need not wait for the disk.
+                asyncio.get_running_loop().run_in_executor(None, self._broker.store.prefetching(unread))
             group.require_session(session, _now())  # else a superseded query would get its successor's number
             owner_epoch = self._own(group, queues)
             # The reader gets the numbers of reservations only when the reservations survive a crash.
@@ -538,6 +543,11 @@ class ReaderGroups:
                 self._forget_place(group, place)
         if not group.places and not group.lost:
             self._forget(group)
+
+
+def _interleaved(lists: list[list[T]]) -> list[T]:
+    """Return the items of all lists, first items first: several tasks read the queues from their beginnings."""
+    return [item for items in zip_longest(*lists) for item in items if item is not None]
 
 
 def _require_unshared(queue: Queue) -> None:
