@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,20 @@ def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_
             assert [body for _, body, _ in read(api, "q", 1)] == bodies
         reserve(api, {"q": 1})
         assert api.counts("q") == (0, 0)
+
+
+def test_a_broker_that_is_read_loads_no_pandas(tmp_path: Path) -> None:
+    """Clients would wait for the import, which pyarrow makes at its first array."""
+    assert find_spec("pandas") is not None
+    with JumpMQ(tmp_path / "data") as broker:
+        with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
+            connection.channel().queue_declare("q", durable=True)
+            publish(connection.channel(), "q", numbers(1, 10))
+        api = API(f"http://127.0.0.1:{broker.http_port}")
+        assert reserve(api, {"q": None}) == {"q": (1, 10)}
+        assert read(api, "q", 1) == rows(1, 10)
+        loaded = Path(f"/proc/{broker.pid}/maps").read_text()
+        assert "pyarrow" in loaded and "pandas" not in loaded
 
 
 def test_damage_found_after_the_reservation_costs_the_damaged_block(tmp_path: Path) -> None:
