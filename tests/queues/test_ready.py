@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.generating import examples
+from tests.in_memory import directory_in_memory
 from tests.queues.consumers import Taker, message
 from tests.store.opened import Opened
 
@@ -68,7 +68,7 @@ class PagedQueue(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = directory_in_memory()
         self.opened = Opened(Path(self.directory.name) / "broker")
         self.queue = make_queue(self.opened)
         self.ready: dict[int, tuple[bytes, bool]] = {}

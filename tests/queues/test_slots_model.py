@@ -1,12 +1,12 @@
 """Any order of operations on a queue with slots, compared with a model of number lists."""
 
-import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.in_memory import directory_in_memory
 from tests.queues.consumers import Taker
 from tests.store.opened import Opened
 
@@ -35,7 +35,7 @@ class SlotsMachine(RuleBasedStateMachine):
         tight=st.booleans(),
     )
     def begin(self, kind: type[ClassicQueue], slots: int, limit: int, length: int | None, tight: bool) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = directory_in_memory()
         self.opened = Opened(Path(self.folder.name) / "broker")
         self.patched = [patch.object(module, "PAGED_AT_ONCE", 3) for module in (ready_messages, tail_of_ready)]
         for patched in self.patched:

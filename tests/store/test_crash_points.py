@@ -6,7 +6,6 @@ queue and its dead-letter queue, and no message is in both.
 
 import errno
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.in_memory import directory_in_memory
 from tests.store.crash_points import STEPS, UNHURRIED, Workload, difference, found_in
 from tests.store.crashes import Failing, Recorder, SimulatedDisk
 from tests.store.lagging import Lagging
@@ -27,7 +27,7 @@ from jumpmq.store.lineage import Stretch, read_lineage
 from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.recovery import Recovery
 
-POINTS = 40
+POINTS = 60
 """Number of crashes tried for each workload."""
 
 
@@ -84,7 +84,7 @@ def crash_everywhere(
     Args:
         ahead: allowed number of unreported commits on disk; None for any number.
     """
-    with tempfile.TemporaryDirectory() as name:
+    with directory_in_memory() as name:
         workload = Workload(Path(name) / "broker", recorder, completion)
         for action, queue, number in steps:
             action(workload, queue, number)

@@ -1,7 +1,6 @@
 """The index that a copy makes of its log equals the leader's, after a kill at any moment."""
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.in_memory import directory_in_memory
 from tests.store.crash_points import STEPS, UNHURRIED, Workload, difference, found_in
 from tests.store.crashes import Recorder, SimulatedDisk
 from tests.store.opened import Opened, left, make_messages, seqs
@@ -95,7 +95,7 @@ def index_killed(copy: Path, before: int, chance: Random) -> None:
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_copy_has_what_the_leader_has(steps: list[Any], seed: int) -> None:
     chance = Random(seed)
-    with tempfile.TemporaryDirectory() as name:
+    with directory_in_memory() as name:
         home, copy = Path(name) / "home", Path(name) / "copy"
         workload = Workload(home)
         workload.opened.store.keep_from(1)
@@ -169,7 +169,7 @@ def test_messages_that_follow_in_the_next_segment_belong_to_the_batch_that_was_s
 @given(steps=STREAM_STEPS, seed=st.integers(0, 1 << 30))
 def test_streams_of_a_copy_are_those_of_the_leader(steps: list[tuple[int, int, int, str]], seed: int) -> None:
     chance = Random(seed)
-    with tempfile.TemporaryDirectory() as name:
+    with directory_in_memory() as name:
         home, copy = Path(name) / "home", Path(name) / "copy"
         workload = StreamWorkload(home, Recorder())
         store = workload.opened.store
@@ -197,7 +197,7 @@ def test_streams_of_a_copy_are_those_of_the_leader(steps: list[tuple[int, int, i
 @given(steps=STREAM_STEPS, seed=st.integers(0, 1 << 30))
 def test_a_power_cut_during_a_run_costs_nothing(steps: list[tuple[int, int, int, str]], seed: int) -> None:
     chance = Random(seed)
-    with tempfile.TemporaryDirectory() as name:
+    with directory_in_memory() as name:
         home, copy, recorder = Path(name) / "home", Path(name) / "copy", Recorder()
         workload = StreamWorkload(home, Recorder())
         workload.opened.store.keep_from(1)

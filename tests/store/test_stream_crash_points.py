@@ -8,7 +8,6 @@ share their fate: a settled message, or the resulting row of a stream, exists in
 import contextlib
 import errno
 import shutil
-import tempfile
 from pathlib import Path
 from random import Random
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
+from tests.in_memory import directory_in_memory
 from tests.store.crashes import Failing, Recorder, SimulatedDisk
 from tests.store.stream_crash_points import SEGMENT, STEPS, Workload
 from tests.store.stream_opened import Opened, bodies, message
@@ -49,7 +49,7 @@ def test_so_does_one_after_errors_of_the_disk(steps: list[tuple[int, int, int, s
 
 def crash_everywhere(steps: list[tuple[int, int, int, str]], chance: Random, recorder: Recorder) -> None:
     """Record a workload, and check possible states after crashes."""
-    with tempfile.TemporaryDirectory() as name:
+    with directory_in_memory() as name:
         rate, directory = getattr(recorder, "rate", 0.0), Path(name) / "broker"
         recorder.rate = 0.0  # type: ignore[attr-defined]
         workload = Workload(directory, recorder)

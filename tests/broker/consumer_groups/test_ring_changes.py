@@ -6,7 +6,6 @@ steps.
 
 import contextlib
 import select
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from tests.broker.consumer_groups.simulation import ACTIONS as OF_GROUPS
 from tests.broker.consumer_groups.simulation import OFTEN, World, key_and_number
 from tests.generating import examples
+from tests.in_memory import directory_in_memory
 from tests.store.opened import Opened
 from tests.topology.built import Built
 
@@ -195,7 +195,7 @@ def _requeue(world: World, place: int) -> None:
 
 @contextlib.contextmanager
 def world_of(kind: str, removal: str) -> Iterator[RingWorld]:
-    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+    with directory_in_memory() as directory, ExitStack() as stack:
         yield RingWorld(kind, removal, Path(directory) / "broker", stack)
 
 
