@@ -47,7 +47,7 @@ class Withheld(store.Completion):
         while faulty():
             time.sleep(0.01)
         super().stored(number, position)
-        self.wake()
+        self._wake()
 store.Completion = Withheld
 """
 
