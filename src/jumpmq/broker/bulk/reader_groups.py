@@ -236,10 +236,12 @@ class ReaderGroups:
                 await self._acknowledge(place, wanted.offsets[queue])
                 await self._broker.slices.between(place.reinstate())
                 place.give_up_lapsed()
-            for queue, count in (await self._shares(places, wanted)).items():
+            counts = await self._shares(places, wanted)
+            for queue, count in counts.items():
                 await self._broker.slices.between(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
-            if self._broker.store is not None and (unread := _interleaved([one.on_disk() for one in places.values()])):
+            unread = _interleaved([places[queue].on_disk() for queue in counts])
+            if unread and self._broker.store is not None:
                 # Beside the reader, which plans meanwhile; the tasks then need not wait for the disk.
                 asyncio.get_running_loop().run_in_executor(None, self._broker.store.prefetching(unread))
             group.require_session(session, _now())  # else a superseded query would get its successor's number
