@@ -71,11 +71,9 @@ class BatchSegment(SegmentNumbers):
     @property
     def is_on_disk(self) -> bool:
         """True if the segment has all numbers from ``first_seq`` to ``last_seq``, on disk and unsettled."""
-        batch = self.batch
-        if batch is None or batch.messages is not None or self.messages is not None or self.seqs is not None:
+        if self.batch is None or self.messages is not None or self.count != self.last_seq + 1 - self.first_seq:
             return False
-        complete = self.count == self.last_seq + 1 - self.first_seq
-        return complete and not (batch.settled.count and batch.settled.last >= self.first_seq)
+        return self.batch.is_stored_from(self.first_seq)
 
     @property
     def whole(self) -> bool:

@@ -70,6 +70,10 @@ class Batch(BatchNumbers):
         messages = self.messages
         return not messages or messages[0].seq > seq
 
+    def is_stored_from(self, seq: int) -> bool:
+        """Return True if all messages of the batch are on disk, and none from ``seq`` on is settled."""
+        return self.messages is None and not (self._settled.count and self._settled.last >= seq)
+
     def settle(self, seq: int) -> None:
         """Settle message ``seq`` permanently."""
         self.settle_range(seq, seq)

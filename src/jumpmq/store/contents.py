@@ -52,7 +52,7 @@ class BatchContents:
         """Return unsettled messages of a batch as columns. None if the blocks cannot be joined as columns: use
         :meth:`read` instead.
         """
-        if batch.messages is not None or (batch.settled.count and batch.settled.last >= first):
+        if not batch.is_stored_from(first):
             return None
         try:
             return laid_out(batch, self._reader.contents(batch, first, last), first, last)
