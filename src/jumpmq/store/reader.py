@@ -54,8 +54,7 @@ class BlockReader:
             StoreError: the segment was removed: the messages were moved, or are gone.
         """
         for span in _spans(batch.blocks(first, last)):
-            start = span[0][0]
-            length = span[-1][0] + span[-1][1] - start
+            start, length = _extent(span)
             try:
                 salt, octets = self._log.salt(start), self._read(start, length)
             except FileNotFoundError:
@@ -86,9 +85,9 @@ class BlockReader:
         for batch, first, last in ranges:
             if left <= 0:
                 break
-            for span in _spans(batch.blocks(first, last)):
-                found.append((span[0][0], span[-1][0] + span[-1][1] - span[0][0]))
-                left -= found[-1][1]
+            extents = [_extent(span) for span in _spans(batch.blocks(first, last))]
+            left -= sum(length for _, length in extents)
+            found += extents
         return found
 
     def prefetch(self, spans: list[tuple[int, int]]) -> None:
@@ -170,6 +169,12 @@ def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]
         return batch.first_seq, batch.last_seq  # the batch was moved during the read
     ends = [first - 1 for first in firsts[1:]] + [batch.last_seq]
     return firsts[positions.index(position)], ends[positions.index(last_position)]
+
+
+def _extent(span: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return position and octets of a run of blocks."""
+    (start, _), (position, length) = span[0], span[-1]
+    return start, position + length - start
 
 
 def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
