@@ -223,11 +223,13 @@ class ReadyMessages(AnyReady):
         if unread and not (may_expire and self._reader.may_expire(segment.batch, *numbers)):
             self._tail.remove()
             self.size -= segment.size
-            flags = {"persistent": segment.persistent, "again": redelivered}
-            return [StoredRun(self._reader, segment.batch, numbers, segment.size, **flags)]
+            run = StoredRun(
+                self._reader, segment.batch, numbers, segment.size, segment.persistent, redelivered=redelivered
+            )
+            return [run]
         if not Columns.justified(segment.count):
             return []
-        layouts = self._reader.layouts(segment.batch, segment.first_seq, segment.last_seq)
+        layouts = self._reader.layouts(segment.batch, *numbers)
         found = [Columns(layout) for layout in layouts or ()]
         # Damaged or settled messages are missing, so the segment is read as messages instead.
         if sum(map(len, found)) != segment.count:

@@ -47,7 +47,14 @@ class StoredRun:
     )  # fmt: skip
 
     def __init__(
-        self, reader: BatchReader, batch: Batch, numbers: tuple[int, int], octets: int, *, persistent: bool, again: bool
+        self,
+        reader: BatchReader,
+        batch: Batch,
+        numbers: tuple[int, int],
+        octets: int,
+        persistent: bool,
+        *,
+        redelivered: bool,
     ) -> None:
         self._reader = reader
         self._published_at: float | None = None  # time of the first readable message; None if unknown
@@ -56,7 +63,7 @@ class StoredRun:
         self.batch = batch
         self.first_seq, self.last_seq = numbers
         self.octets = octets
-        self.persistent, self.redelivered = persistent, again
+        self.persistent, self.redelivered = persistent, redelivered
 
     @staticmethod
     def justified(count: int, octets: int) -> bool:
@@ -94,14 +101,14 @@ class StoredRun:
             yield self.messages()
 
     def messages(self) -> list[Message]:
-        """Return the readable messages as new objects.
+        """Return the readable messages as new objects, without queue.
 
         Raises:
             StoreError: the messages are gone, because their queue was dropped.
         """
         messages = self._reader.read(self.batch, self.first_seq, self.last_seq)
         for message in messages:
-            message.queue, message.persistent, message.redelivered = self.queue, self.persistent, self.redelivered
+            message.persistent, message.redelivered = self.persistent, self.redelivered
         return messages
 
     def taken_back(self) -> list[Message]:
@@ -121,5 +128,5 @@ class StoredRun:
         """Return messages as columns; none if a message is unreadable, or the log has no columns."""
         found = [Columns(layout) for layout in self._reader.layouts(self.batch, first, last) or ()]
         for columns in found:
-            columns.like.queue, columns.like.redelivered = self.queue, self.redelivered
+            columns.like.redelivered = self.redelivered
         return found
