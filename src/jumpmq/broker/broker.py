@@ -124,15 +124,16 @@ class Broker(BrokerParts):
         self.node_figures = node_figures or self.home_figures
 
     def serve_copies(self, copies: Copies, node: str) -> None:
-        """Serve this home by its copies from now on.
+        """Set the copies of the cluster's homes, for a home with copies.
 
         Args:
+            copies: the copies of all homes.
             node: name of the node that runs this process.
         """
         self.copies, self.at = copies, node
 
     def let_workers(self, set_workers: Callable[[int], None]) -> None:
-        """Let administrators change the number of the node's processes, by calling a function with the number."""
+        """Set the function called with the number of processes that an administrator requests for the node."""
         self.set_workers = set_workers
 
     # --- life ---

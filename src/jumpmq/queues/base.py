@@ -384,7 +384,7 @@ class Queue(ABC):
         self.settle(columns.taken_back(), Outcome.ACKNOWLEDGED, Held.RESERVED)
 
     def leave_unread(self, messages: list[Message], held: Held) -> None:
-        """Let go of taken messages that could not be read. Stored messages stay in the store, for the next start."""
+        """Stop counting unreadable taken messages. Stored messages stay in the store, for the next start."""
         self.settle(messages, Outcome.ACKNOWLEDGED, held)
 
     def page_out(self, kept: int) -> int:

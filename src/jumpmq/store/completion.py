@@ -41,7 +41,7 @@ class Completion:
         self._complete = 0
 
     def listen(self, *, wake: Callable[[], None] | None = None, look: Callable[[], bool] | None = None) -> None:
-        """Have functions called when commits become complete.
+        """Set the functions called when commits become complete.
 
         Args:
             wake: of the store: makes the store check for complete commits soon. Callable from any thread.

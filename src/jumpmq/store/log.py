@@ -285,7 +285,8 @@ class Log:
             raise
 
     def prefetch(self, position: int, length: int) -> None:
-        """Have the system read octets into its cache. Waits at most for the request, not for the octets.
+        """Request octets for the system's page cache. The call may wait until the disk accepts the request, but not for
+        the octets.
 
         Raises:
             OSError: the segment cannot be opened.

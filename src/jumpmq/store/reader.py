@@ -91,7 +91,7 @@ class BlockReader:
         return found
 
     def prefetch(self, spans: list[tuple[int, int]]) -> None:
-        """Have the system read the places of :meth:`spans` into its cache. May wait for the disk; for any thread."""
+        """Request the octets of :meth:`spans` for the system's page cache. For any thread; may wait for the disk."""
         for position, length in spans:
             with contextlib.suppress(OSError):  # an unreadable or removed segment is noticed at the read
                 self._log.prefetch(position, length)

@@ -424,7 +424,8 @@ class Store(Staging):
         return self._reader.may_expire(batch, first, last)
 
     def prefetching(self, ranges: list[tuple[Batch, int, int]]) -> Callable[[], None]:
-        """Return a function for any thread that has the system read messages into its cache. It may wait for the disk.
+        """Return a function that requests messages for the system's page cache. The function is for any thread, and
+        may wait for the disk.
 
         Args:
             ranges: batch, first and last number.

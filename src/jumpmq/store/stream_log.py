@@ -100,7 +100,7 @@ class StreamLog:
         self._unreadable: set[str] = set()  # reasons already logged
 
     def listen(self, on_growth: Callable[[bool], None]) -> None:
-        """Have a function called after messages were added, with True if a segment was begun."""
+        """Set the function called after messages are added; the argument is True if a new segment was begun."""
         self._on_growth = on_growth
 
     def fall_silent(self) -> None:

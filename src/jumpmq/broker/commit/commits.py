@@ -99,7 +99,7 @@ class Commits:
     def listen(
         self, *, before_flush: Callable[[], None] | None = None, on_complete: Callable[[], None] | None = None
     ) -> None:
-        """Have functions called in the event loop.
+        """Set the functions called in the event loop before and after a commit.
 
         Args:
             before_flush: called before staged changes are passed to the store, and may stage further changes.

@@ -52,7 +52,7 @@ class Upkeep:
         self._stopped = False
 
     def listen(self, on_lease_end: Callable[[Queue], None]) -> None:
-        """Have a function called with each queue that was unused for its ``x-expires``."""
+        """Set the function called with a queue left unused for its ``x-expires``."""
         self._on_lease_end = on_lease_end
 
     def wake(self, queue: Queue, at: float) -> None:

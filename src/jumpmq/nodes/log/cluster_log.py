@@ -128,7 +128,7 @@ class ClusterLog(SharedLog):
         self._is_forgotten = False  # True after peers have removed this node
 
     def listen(self, *, on_applied: Callable[[int, int], None], on_ask: Callable[[], None] | None = None) -> None:
-        """Have functions called.
+        """Set the functions called for entries and proposals.
 
         Args:
             on_applied: called after an entry is applied, with its number and the proposing home.

@@ -126,7 +126,7 @@ class LogFollower(SharedLog):
         entry.then(lambda: self._on_applied(entry))
 
     def listen(self, on_applied: Callable[[], None]) -> None:
-        """Have a function called after each applied entry."""
+        """Set the function called after each applied entry."""
         self._listener = on_applied
 
     def _on_applied(self, entry: Ordered) -> None:

@@ -79,9 +79,7 @@ class EtcdEntries:
         self._compacted = 0  # last entry of the snapshot, at the last poll
 
     def listen(self, on_own: Callable[[int, EntryFields], object]) -> None:
-        """Have a function called with number and content of each entry proposed by this home, before the entry is
-        applied.
-        """
+        """Set the function called before an entry of this home is applied, with number and content of the entry."""
         self._on_own = on_own
 
     @property

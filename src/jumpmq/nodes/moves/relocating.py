@@ -68,7 +68,7 @@ class Relocating:
         self._topology, self._users = topology, users
 
     def listen(self, on_left: Callable[[], None]) -> None:
-        """Have a function called last, when the home is removed and its queues are at other homes of the node."""
+        """Set the function called once the home is removed and all of its queues are at other homes of the node."""
         self._on_left = on_left
 
     def decide(self, leaves: bool) -> None:
